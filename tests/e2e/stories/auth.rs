@@ -149,7 +149,7 @@ pub async fn on_and_off(w: &World) -> Result<()> {
     Ok(())
 }
 
-async fn user_is(w: &World, name: &str, status: &str, reason: &str) -> Result<Value> {
+pub(super) async fn user_is(w: &World, name: &str, status: &str, reason: &str) -> Result<Value> {
     let told = w.wait("EtcdUser", name, reason, |user| {
         condition(user, "Ready").is_some_and(|(is, why, _)| is == status && why == reason)
     });

@@ -25,6 +25,7 @@ mod memory;
 mod mistakes;
 mod names;
 mod namespace;
+mod passwords;
 mod plugin;
 mod pods;
 mod point;
@@ -63,7 +64,7 @@ use crate::support::world::Story;
 
 /// Every story. Stories with many Pods are apart from each other: the node has CPU for some twenty members.
 pub fn all() -> Vec<Story> {
-    vec![
+    let mut all = vec![
         story!(on host "alert_fires_with_the_operator_dead", schedules::alert_with_the_operator_dead),
         story!(on host "schedule_without_operator", schedules::without_operator),
         story!(on host "log_without_operator", log::without_operator),
@@ -130,15 +131,9 @@ pub fn all() -> Vec<Story> {
         story!(on host "crashes_while_replacing", crashes::replacing),
         story!(on host "crashes_while_losing", crashes::losing),
         story!(on host "crashes_while_exchanging_cas", crashes::exchanging_cas),
-        story!("tls_auto", tls::auto),
-        story!("auth_by_hand_locks_nobody_out", auth::by_a_person),
-        story!("auth_on_off", auth::on_and_off),
-        story!("ca_rotates_under_load", rotation::under_load),
-        story!("an_etcd_user_reads_only_its_prefix", auth::users),
-        story!(on host "kube_apiserver_on_our_etcd", apiserver::tell),
-        story!(on host "tls_own", tls_own::tell),
-        story!(on host "tls_cert_manager", tls_managed::tell),
-        story!("nothing_answers_in_plaintext", tls::refusals),
+    ];
+    all.extend(with_certificates());
+    all.extend([
         story!("clusters_grow", growth::tell),
         story!("resize_refused", volumes::refused),
         story!("a_flipped_bit_is_refused", corruption::tell),
@@ -161,5 +156,22 @@ pub fn all() -> Vec<Story> {
         story!("snapshots_wait_and_explain", snapshots::tell),
         story!("bad_input_is_refused", input::tell),
         story!("mistakes_are_corrected", mistakes::tell),
+    ]);
+    all
+}
+
+/// Stories about certificates and users.
+fn with_certificates() -> Vec<Story> {
+    vec![
+        story!("tls_auto", tls::auto),
+        story!("auth_by_hand_locks_nobody_out", auth::by_a_person),
+        story!("auth_on_off", auth::on_and_off),
+        story!("ca_rotates_under_load", rotation::under_load),
+        story!("an_etcd_user_reads_only_its_prefix", auth::users),
+        story!("password_changes_under_load", passwords::under_load),
+        story!(on host "kube_apiserver_on_our_etcd", apiserver::tell),
+        story!(on host "tls_own", tls_own::tell),
+        story!(on host "tls_cert_manager", tls_managed::tell),
+        story!("nothing_answers_in_plaintext", tls::refusals),
     ]
 }

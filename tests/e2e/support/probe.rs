@@ -62,6 +62,8 @@ pub struct Wrote {
     pub total: u64,
     /// Attempts without an answer; each was repeated.
     pub failed: u64,
+    /// Times that a client read its password again, and etcd took it.
+    pub logins: usize,
     /// Longest time between two acknowledged writes of a writer, in milliseconds.
     pub longest_gap_ms: f64,
 }

@@ -5,19 +5,21 @@ package main
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
 
 type target struct {
 	endpoint, cacert, cert, key string
-	user                        string
+	user, passwordFile          string
 	giveUp                      time.Duration
 }
 
@@ -27,6 +29,7 @@ func (t *target) flags(f *flag.FlagSet) {
 	f.StringVar(&t.cert, "cert", "", "client certificate")
 	f.StringVar(&t.key, "key-file", "", "the client certificate's key")
 	f.StringVar(&t.user, "user", "", "name and password, with a colon between them")
+	f.StringVar(&t.passwordFile, "password-file", "", "the password of --user, which is then a name alone; writers read it again when etcd refuses it")
 	f.DurationVar(&t.giveUp, "give-up", 0, "end with an error after this time; 0 waits for ever")
 }
 
@@ -70,10 +73,30 @@ func (t *target) client() (*clientv3.Client, error) {
 		})
 	}
 	user, password, _ := strings.Cut(t.user, ":")
+	if t.passwordFile != "" {
+		text, err := os.ReadFile(t.passwordFile)
+		if err != nil {
+			return nil, err
+		}
+		password = string(text)
+	}
 	return clientv3.New(clientv3.Config{
 		Endpoints: t.endpoints(), TLS: config, DialTimeout: 5 * time.Second, Username: user, Password: password,
 		// A connection whose server is gone without a word must not hold a check up.
 		DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 5 * time.Second,
 		Logger: zap.NewNop(),
 	})
+}
+
+// again logs in anew, as an application does whose password etcd refused: it reads the file again. It gives nil for
+// other errors, and while the file has a password that etcd refuses.
+func (t *target) again(why error) *clientv3.Client {
+	if t.passwordFile == "" || !errors.Is(why, rpctypes.ErrAuthFailed) {
+		return nil
+	}
+	c, err := t.client()
+	if err != nil {
+		return nil
+	}
+	return c
 }

@@ -18,6 +18,7 @@ type writerResult struct {
 	LastAcked int64   `json:"lastAcked"` // every number from 1 to this one was acknowledged
 	Revision  int64   `json:"revision"`  // that the last one was acknowledged at
 	Failed    int     `json:"failed"`    // attempts without an answer; each was repeated
+	Logins    int     `json:"logins"`    // times that the password was read again and etcd took it
 	LongestMs float64 `json:"longestGapMs"`
 	P50Ms     float64 `json:"p50Ms"` // of the acknowledged attempts
 	P99Ms     float64 `json:"p99Ms"`
@@ -56,7 +57,7 @@ func writeNumbers(ctx context.Context, t target, prefix string, rate int, timeou
 	if err != nil {
 		return writerResult{}, nil, err
 	}
-	defer c.Close()
+	defer func() { c.Close() }()
 	tick := time.NewTicker(time.Second / time.Duration(max(1, rate)))
 	defer tick.Stop()
 	var r writerResult
@@ -76,6 +77,11 @@ func writeNumbers(ctx context.Context, t target, prefix string, rate int, timeou
 		} else if ctx.Err() == nil {
 			r.Failed++
 			r.LastError = err.Error()
+			if other := t.again(err); other != nil {
+				c.Close()
+				c = other
+				r.Logins++
+			}
 		}
 		tell()
 		select {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ type writersResult struct {
 	Acked     []int64 `json:"acked"` // by writer: every number from 1 to this one was acknowledged
 	Total     int64   `json:"total"`
 	Failed    int     `json:"failed"` // attempts without an answer; each was repeated
+	Logins    int     `json:"logins"` // times that a client read its password again and etcd took it
 	LongestMs float64 `json:"longestGapMs"`
 	LastError string  `json:"lastError,omitempty"`
 }
@@ -31,9 +33,20 @@ func writersVerb(f *flag.FlagSet) func(context.Context) (any, error) {
 	writers := f.Int("writers", 100, "clients")
 	duration := f.Duration("duration", 30*time.Second, "for how long")
 	rate := f.Int("rate", 2, "writes a second of each client, at most")
+	stop := f.String("until-file", "", "end before the duration is over, once this file exists")
 	return func(ctx context.Context) (any, error) {
 		ctx, cancel := context.WithTimeout(ctx, *duration)
 		defer cancel()
+		if *stop != "" {
+			go func() {
+				for ctx.Err() == nil {
+					if _, err := os.Stat(*stop); err == nil {
+						cancel()
+					}
+					time.Sleep(200 * time.Millisecond)
+				}
+			}()
+		}
 		all := make([]writerResult, *writers)
 		failed := make([]error, *writers)
 		var group sync.WaitGroup
@@ -51,6 +64,7 @@ func writersVerb(f *flag.FlagSet) func(context.Context) (any, error) {
 			r.Acked = append(r.Acked, one.LastAcked)
 			r.Total += one.LastAcked
 			r.Failed += one.Failed
+			r.Logins += one.Logins
 			r.LongestMs = max(r.LongestMs, one.LongestMs)
 			if one.LastError != "" {
 				r.LastError = one.LastError
