@@ -1,18 +1,24 @@
 //! kube-apiserver, a client of etcd that is not ours: it stores its objects in a cluster with certificates, and a second
-//! kube-apiserver finds all of them in the restored copy.
+//! kube-apiserver finds all of them in the restored copy; and it goes on while the CA of etcd's clients is exchanged.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, ObjectMeta, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::rotation::{ask_to_rotate, cas, exchanged, reaches};
 use super::tls::ready;
 use crate::support::host_operator::Seat;
 use crate::support::kube_helpers::until;
@@ -49,67 +55,211 @@ pub async fn tell(w: &World) -> Result<()> {
     Ok(())
 }
 
+/// Seconds that an application has: kube-apiserver restarts within them.
+const GRACE: u64 = 40;
+
+/// kube-apiserver keeps reading and writing while the CA of its etcd's clients is exchanged.
+///
+/// kube-apiserver reads its etcd certificate and key at each handshake, and the file of CAs (`--etcd-cafile`) only when it starts
+/// (`newETCD3Client` in `k8s.io/apiserver`, `TLSInfo.ClientConfig` in etcd's `client/pkg/transport`). So it restarts once after the
+/// operator has published both CAs, and takes the certificate of the next CA without a restart.
+pub async fn through_a_rotation(w: &World) -> Result<()> {
+    let operator = Seat::new(w, "host", None).await?.start(&[])?;
+    operator.until_leading().await?;
+    let mut cluster = make::secured("k", 3);
+    cluster["spec"]["tls"] = json!({"client": {"rotationGraceSeconds": GRACE}});
+    w.create(cluster).await?;
+    ready(w, "k", 3).await?;
+    let mut server = w.step("kube-apiserver on k", ApiServer::start(w, "k")).await?;
+    let objects = server.objects().await?;
+    let (over, phase) = (Cell::new(false), Cell::new("before"));
+    let use_it = traffic(&objects, &over, &phase);
+    let exchange = async {
+        let done = exchange(w, &mut server, &phase).await;
+        over.set(true);
+        done
+    };
+    let (traffic, exchanged) = tokio::join!(use_it, exchange);
+    exchanged?;
+    let traffic = traffic?;
+    eprintln!(
+        "e2e: {}: {} objects written and read, failures {:?}, longest gap {:.1} s, last failure {:?}",
+        w.story,
+        traffic.acked.len(),
+        traffic.failed,
+        traffic.gap.as_secs_f64(),
+        traffic.last_failure
+    );
+    server.program.runs()?;
+    ensure!(!traffic.failed.contains_key("after"), "kube-apiserver fails after the exchange: {traffic:?}");
+    ensure!(traffic.gap < GAP, "no object for {:?}: {traffic:?}", traffic.gap);
+    let kept = server.maps()?;
+    let lost: Vec<&String> =
+        traffic.acked.iter().filter(|(name, uid)| kept.get(*name) != Some(uid)).map(|it| it.0).collect();
+    ensure!(lost.is_empty(), "of {} objects these are lost: {lost:?}", traffic.acked.len());
+    ensure!(traffic.acked.len() >= OBJECTS, "{} of {OBJECTS} objects", traffic.acked.len());
+    Ok(())
+}
+
+/// Longest time without an object: a restart of kube-apiserver on a busy machine.
+const GAP: Duration = Duration::from_secs(90);
+
+/// The exchange, with the work of kube-apiserver's administrator.
+async fn exchange(w: &World, server: &mut ApiServer, phase: &Cell<&'static str>) -> Result<()> {
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    phase.set("members restart with both CAs");
+    ask_to_rotate(w, "k", "client/first").await?;
+    reaches(w, "k", &["Waiting"]).await?;
+    ensure!(cas(w, "k-client-tls", "ca.crt").await?.len() == 2, "both CAs are published");
+    phase.set("kube-apiserver restarts");
+    server.mount(w).await?;
+    w.step("kube-apiserver trusts both CAs", server.restart()).await?;
+    phase.set("members get certificates");
+    reaches(w, "k", &["Retiring"]).await?;
+    phase.set("members restart with the next CA");
+    server.mount(w).await?;
+    exchanged(w, "k", 3).await?;
+    let now = cas(w, "k-client-tls", "ca.crt").await?;
+    ensure!(now.len() == 1, "{} CAs", now.len());
+    phase.set("after");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    Ok(())
+}
+
+/// The answers that a user of kube-apiserver got.
+#[derive(Debug, Default)]
+struct Traffic {
+    /// UID of each object that was written and read.
+    acked: BTreeMap<String, String>,
+    /// Failures by phase.
+    failed: BTreeMap<&'static str, u64>,
+    last_failure: Option<String>,
+    gap: Duration,
+}
+
+/// Creates and reads objects, one after the other, until the exchange is over. A request without an answer is repeated.
+async fn traffic(objects: &Api<ConfigMap>, over: &Cell<bool>, phase: &Cell<&'static str>) -> Result<Traffic> {
+    let mut traffic = Traffic::default();
+    let mut last = Instant::now();
+    while !over.get() {
+        let name = format!("map-{}", traffic.acked.len());
+        // A request that began in an earlier phase fails for that phase's reason.
+        let begun = phase.get();
+        match tokio::time::timeout(Duration::from_secs(5), write_and_read(objects, &name)).await {
+            Ok(Ok(uid)) => {
+                traffic.acked.insert(name, uid);
+                traffic.gap = traffic.gap.max(last.elapsed());
+                last = Instant::now();
+            }
+            failure => {
+                *traffic.failed.entry(begun).or_default() += 1;
+                traffic.last_failure = Some(format!("{begun}: {failure:?}"));
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(traffic)
+}
+
+/// Returns the UID of the object. An earlier attempt without an answer may have created it.
+async fn write_and_read(objects: &Api<ConfigMap>, name: &str) -> kube::Result<String> {
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let object = ConfigMap { metadata, ..ConfigMap::default() };
+    match objects.create(&PostParams::default(), &object).await {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+        answer => drop(answer?),
+    }
+    Ok(objects.get(name).await?.metadata.uid.unwrap_or_default())
+}
+
 /// A kube-apiserver of this machine; dropping it ends the process.
 struct ApiServer {
     program: Program,
+    cluster: String,
     port: u16,
-    _folder: TempDir,
+    args: Vec<String>,
+    folder: TempDir,
 }
 
 impl ApiServer {
     async fn start(w: &World, cluster: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let file = |name: &str, contents: &[u8]| -> Result<PathBuf> {
-            let path = folder.path().join(name);
-            std::fs::write(&path, contents)?;
-            Ok(path)
+        mount(w, cluster, folder.path()).await?;
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let file = |name: &str, contents: &str| -> Result<String> {
+            std::fs::write(folder.path().join(name), contents)?;
+            Ok(path(name))
         };
-        let secret = w.get("Secret", &format!("{cluster}-client-tls")).await?;
-        let data =
-            |key: &str| -> Result<Vec<u8>> { Ok(serde_json::from_value::<ByteString>(secret["data"][key].clone())?.0) };
-        let (ca, certificate, key) =
-            (file("ca", &data("ca.crt")?)?, file("crt", &data("tls.crt")?)?, file("key", &data("tls.key")?)?);
         let accounts = rcgen::KeyPair::generate()?;
-        let public = file("accounts.pub", accounts.public_key_pem().as_bytes())?;
-        let accounts = file("accounts", accounts.serialize_pem().as_bytes())?;
-        let tokens = file("tokens", format!("{TOKEN},admin,admin,system:masters\n").as_bytes())?;
+        let public = file("accounts.pub", &accounts.public_key_pem())?;
+        let accounts = file("accounts", &accounts.serialize_pem())?;
+        let tokens = file("tokens", &format!("{TOKEN},admin,admin,system:masters\n"))?;
         let service = w.get("Service", &format!("{cluster}-client")).await?;
         let etcd = forward(format!("{}:2379", service["spec"]["clusterIP"].as_str().context("an address")?))?;
         let port = crate::ports::free();
         let log = w.env.logs.join(format!("{}.kube-apiserver-{cluster}.log", w.story));
-        let path = |path: &Path| path.display().to_string();
-        let args = [
+        let args = vec![
             "kube-apiserver".to_owned(),
             format!("--etcd-servers=https://127.0.0.1:{etcd}"),
-            format!("--etcd-cafile={}", path(&ca)),
-            format!("--etcd-certfile={}", path(&certificate)),
-            format!("--etcd-keyfile={}", path(&key)),
+            format!("--etcd-cafile={}", path("ca.crt")),
+            format!("--etcd-certfile={}", path("tls.crt")),
+            format!("--etcd-keyfile={}", path("tls.key")),
             "--bind-address=127.0.0.1".to_owned(),
             "--advertise-address=192.0.2.1".to_owned(),
             "--endpoint-reconciler-type=none".to_owned(),
             format!("--secure-port={port}"),
-            format!("--cert-dir={}", path(folder.path())),
+            format!("--cert-dir={}", folder.path().display()),
             "--service-cluster-ip-range=10.97.0.0/16".to_owned(),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-            format!("--service-account-key-file={}", path(&public)),
-            format!("--service-account-signing-key-file={}", path(&accounts)),
-            format!("--token-auth-file={}", path(&tokens)),
+            format!("--service-account-key-file={public}"),
+            format!("--service-account-signing-key-file={accounts}"),
+            format!("--token-auth-file={tokens}"),
             "--authorization-mode=RBAC".to_owned(),
         ];
-        let program = Program::start(command(&kubernetes()?).args(args), &log)?;
-        let mut server = Self { program, port, _folder: folder };
+        let program = Program::start(command(&kubernetes()?).args(&args), &log)?;
+        let mut server = Self { program, cluster: cluster.to_owned(), port, args, folder };
+        server.until_ready().await?;
+        Ok(server)
+    }
+
+    /// Writes the present certificates into kube-apiserver's files.
+    async fn mount(&self, w: &World) -> Result<()> {
+        mount(w, &self.cluster, self.folder.path()).await
+    }
+
+    /// Ends the process, and starts it again.
+    async fn restart(&mut self) -> Result<()> {
+        let log = self.program.log.with_extension("restarted.log");
+        self.program.end()?;
+        self.program = Program::start(command(&kubernetes()?).args(&self.args), &log)?;
+        self.until_ready().await
+    }
+
+    async fn until_ready(&mut self) -> Result<()> {
         until("kube-apiserver to be ready", PATIENCE, async || {
-            server.program.runs()?;
-            let ready = server
+            self.program.runs()?;
+            let ready = self
                 .kubectl(&["get", "--raw=/readyz"], None)
-                .and_then(|_| server.kubectl(&["get", "ns", "default"], None));
+                .and_then(|_| self.kubectl(&["get", "ns", "default"], None));
             if ready.is_err() {
                 tokio::time::sleep(Duration::from_millis(300)).await;
             }
             Ok(ready.map(drop).map_err(|error| format!("{error:#}")))
         })
-        .await?;
-        Ok(server)
+        .await
+    }
+
+    /// The API of the story's objects.
+    async fn objects(&self) -> Result<Api<ConfigMap>> {
+        let server = json!({"server": format!("https://127.0.0.1:{}", self.port), "insecure-skip-tls-verify": true});
+        let kubeconfig: Kubeconfig = serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "here",
+            "clusters": [{"name": "here", "cluster": server}],
+            "users": [{"name": "admin", "user": {"token": TOKEN}}],
+            "contexts": [{"name": "here", "context": {"cluster": "here", "user": "admin"}}],
+        }))?;
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        Ok(Api::namespaced(Client::try_from(config)?, "default"))
     }
 
     fn kubectl(&self, args: &[&str], input: Option<&str>) -> Result<String> {
@@ -139,6 +289,18 @@ impl ApiServer {
         let ours = all.filter(|map| text(&map["metadata"]["name"]).starts_with("map-"));
         Ok(ours.map(|map| (text(&map["metadata"]["name"]), text(&map["metadata"]["uid"]))).collect())
     }
+}
+
+/// Writes the certificates of applications into a folder. Each file is replaced at once, as kubelet replaces mounted files.
+async fn mount(w: &World, cluster: &str, folder: &Path) -> Result<()> {
+    let secret = w.get("Secret", &format!("{cluster}-client-tls")).await?;
+    for key in ["ca.crt", "tls.crt", "tls.key"] {
+        let data: ByteString = serde_json::from_value(secret["data"][key].clone())?;
+        let partial = folder.join("partial");
+        std::fs::write(&partial, data.0)?;
+        std::fs::rename(&partial, folder.join(key))?;
+    }
+    Ok(())
 }
 
 /// The program behind the link `kubectl`.

@@ -170,6 +170,7 @@ fn with_certificates() -> Vec<Story> {
         story!("an_etcd_user_reads_only_its_prefix", auth::users),
         story!("password_changes_under_load", passwords::under_load),
         story!(on host "kube_apiserver_on_our_etcd", apiserver::tell),
+        story!(on host "kube_apiserver_keeps_going_through_a_rotation", apiserver::through_a_rotation),
         story!(on host "tls_own", tls_own::tell),
         story!(on host "tls_cert_manager", tls_managed::tell),
         story!("nothing_answers_in_plaintext", tls::refusals),

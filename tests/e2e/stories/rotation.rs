@@ -18,7 +18,7 @@ use crate::support::world::{PATIENCE, World};
 const GRACE: u64 = 30;
 
 /// Asks for other CAs.
-async fn ask_to_rotate(w: &World, cluster: &str, request: &str) -> Result<()> {
+pub(super) async fn ask_to_rotate(w: &World, cluster: &str, request: &str) -> Result<()> {
     let annotations = json!({"holdfast.dev/rotate-ca": request});
     w.patch("EtcdCluster", cluster, json!({"metadata": {"annotations": annotations}})).await.map(drop)
 }
@@ -29,7 +29,7 @@ pub(super) fn step(cluster: &Value, plane: &str) -> String {
 }
 
 /// Waits for one of these steps of the exchange of the clients' CA.
-async fn reaches(w: &World, cluster: &str, wanted: &[&str]) -> Result<()> {
+pub(super) async fn reaches(w: &World, cluster: &str, wanted: &[&str]) -> Result<()> {
     let reached = w.wait("EtcdCluster", cluster, wanted[0], |c| wanted.contains(&step(c, "client").as_str()));
     w.step(&format!("{cluster}: clients' CA: {}", wanted.join(" or ")), reached).await.map(drop)
 }

@@ -49,6 +49,13 @@ impl Program {
         .await
     }
 
+    /// Kills the program.
+    pub fn end(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
     /// Closes its standard input and waits. Porcupine alone may take five minutes for the record and for the record with a hole.
     pub async fn finish(&mut self) -> Result<ExitStatus> {
         drop(self.child.stdin.take());
