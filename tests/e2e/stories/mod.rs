@@ -173,6 +173,7 @@ fn with_certificates() -> Vec<Story> {
         story!(on host "kube_apiserver_keeps_going_through_a_rotation", apiserver::through_a_rotation),
         story!(on host "tls_own", tls_own::tell),
         story!(on host "tls_cert_manager", tls_managed::tell),
+        story!(on host "a_cluster_issuer_signs_allowed_names", tls_managed::cluster_issuer),
         story!("nothing_answers_in_plaintext", tls::refusals),
     ]
 }

@@ -9,8 +9,9 @@ use serde_json::Value;
 use super::kube_helpers::patiently;
 
 /// Kinds without a namespace that stories apply.
-const CLUSTERED: [&str; 8] = [
+const CLUSTERED: [&str; 9] = [
     "Namespace",
+    "ClusterIssuer",
     "CustomResourceDefinition",
     "ClusterRole",
     "ClusterRoleBinding",

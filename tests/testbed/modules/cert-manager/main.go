@@ -1,7 +1,9 @@
 // cert-manager's own controllers for one namespace of the testbed: CA and self-signed issuers, without webhook, without
 // cainjector, without leader election. Upstream's main is not part of its module.
 //
-//	KUBECONFIG=... cert-manager NAMESPACE
+//	KUBECONFIG=... cert-manager NAMESPACE [--cluster-issuers]
+//
+// With --cluster-issuers it works in all namespaces, because cert-manager serves ClusterIssuers only then; NAMESPACE has their Secrets.
 package main
 
 import (
@@ -26,6 +28,7 @@ import (
 	_ "github.com/cert-manager/cert-manager/pkg/controller/certificates/requestmanager"
 	_ "github.com/cert-manager/cert-manager/pkg/controller/certificates/revisionmanager"
 	_ "github.com/cert-manager/cert-manager/pkg/controller/certificates/trigger"
+	"github.com/cert-manager/cert-manager/pkg/controller/clusterissuers"
 	_ "github.com/cert-manager/cert-manager/pkg/controller/issuers"
 	_ "github.com/cert-manager/cert-manager/pkg/issuer/ca"
 	_ "github.com/cert-manager/cert-manager/pkg/issuer/selfsigned"
@@ -36,24 +39,29 @@ const workers = 2
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: KUBECONFIG=... cert-manager NAMESPACE")
+	everywhere := len(os.Args) == 3 && os.Args[2] == "--cluster-issuers"
+	if len(os.Args) != 2 && !everywhere {
+		fmt.Fprintln(os.Stderr, "usage: KUBECONFIG=... cert-manager NAMESPACE [--cluster-issuers]")
 		os.Exit(2)
 	}
-	if err := run(ctx, os.Args[1]); err != nil {
+	if err := run(ctx, os.Args[1], everywhere); err != nil {
 		fmt.Fprintln(os.Stderr, "cert-manager:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, namespace string) error {
+func run(ctx context.Context, namespace string, everywhere bool) error {
+	watched := namespace
+	if everywhere {
+		watched = ""
+	}
 	// The ACME figures are parsed although no ACME controller runs; without back-off durations requests are not repeated.
 	little := resource.MustParse("10m")
 	factory, err := controller.NewContextFactory(ctx, controller.ContextOptions{
 		Kubeconfig:         os.Getenv("KUBECONFIG"),
 		KubernetesAPIQPS:   50,
 		KubernetesAPIBurst: 100,
-		Namespace:          namespace,
+		Namespace:          watched,
 		IssuerOptions:      controller.IssuerOptions{ClusterResourceNamespace: namespace},
 		ACMEOptions: controller.ACMEOptions{
 			HTTP01SolverResourceRequestCPU:    little,
@@ -76,6 +84,9 @@ func run(ctx context.Context, namespace string) error {
 	}
 	failed := make(chan error, 1)
 	for name, construct := range controller.Known() {
+		if name == clusterissuers.ControllerName && !everywhere {
+			continue
+		}
 		run, err := construct(factory)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
