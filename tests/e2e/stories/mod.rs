@@ -86,6 +86,7 @@ pub fn all() -> Vec<Story> {
         story!("a_write_that_is_taken_back_is_named", policies::taken_back),
         story!("retention_is_told", retention::tell),
         story!("a_settled_cluster_is_quiet", quiet::tell),
+        story!("a_settled_cluster_with_users_is_quiet", quiet::with_users),
         story!(on host "api_trouble", api_trouble::tell),
         story!("refusals_are_told", refusals::tell),
         story!("an_edit_that_admission_refuses", admission::tell),
