@@ -52,6 +52,7 @@ mod tls;
 mod tls_managed;
 mod tls_own;
 mod traffic;
+mod transport;
 mod upgrade;
 mod volumes;
 mod whole;
@@ -168,6 +169,8 @@ fn with_certificates() -> Vec<Story> {
         story!("auth_by_hand_locks_nobody_out", auth::by_a_person),
         story!("auth_on_off", auth::on_and_off),
         story!("ca_rotates_under_load", rotation::under_load),
+        story!("plaintext_to_tls_and_back", transport::on_and_off),
+        story!("tls_on_and_off_on_every_minor", transport::every_minor),
         story!("an_etcd_user_reads_only_its_prefix", auth::users),
         story!("password_changes_under_load", passwords::under_load),
         story!(on host "kube_apiserver_on_our_etcd", apiserver::tell),

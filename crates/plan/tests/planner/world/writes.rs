@@ -337,9 +337,10 @@ pub fn english(act: &Act) -> String {
             });
             let failed = latches.failed_template.as_ref().map(|f| format!(", {} did not start", f.member));
             let (upgrade, failed) = (upgrade.unwrap_or_default(), failed.unwrap_or_default());
+            let transport = latches.transport.map(|step| format!(", at {}", step.as_str())).unwrap_or_default();
             let granted = latches.granted_quota.map(|bytes| format!(", quota {} MiB", bytes >> 20)).unwrap_or_default();
             format!(
-                "write down: next member {pending}{restoring}{formed}{replaced}{orphan}{upgrade}{failed}{granted}{freed}"
+                "write down: next member {pending}{restoring}{formed}{replaced}{orphan}{upgrade}{failed}{granted}{freed}{transport}"
             )
         }
         Act::HoldCluster { .. } => "put the finalizer on the cluster".to_owned(),
