@@ -245,8 +245,9 @@ pub struct EtcdClusterSpec {
     #[serde(flatten)]
     pub placement: Placement,
     /// Transport security. Default: TLS with certificates on both sides, towards clients and among members, issued and
-    /// renewed by Holdfast. `{insecure: true}` selects plaintext. After the cluster has formed only `client.additionalNames`
-    /// may change.
+    /// renewed by Holdfast. `{insecure: true}` selects plaintext. After the cluster has formed `insecure` may change while
+    /// `client.allowPlaintext` is true before or after the edit, and `client.additionalNames` and
+    /// `client.rotationGraceSeconds` at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
     /// etcd's authentication. Default: as it is, off in a new cluster.
