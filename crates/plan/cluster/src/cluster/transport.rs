@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use super::health::changes_members;
 use super::intervals::POLL;
 use super::{Member, Membership, Observed, tls};
-use holdfast_base::{Act, Next, objects, pods, template};
+use holdfast_base::{Act, Next, Wake, objects, pods, template};
 
 /// Returns the latch of the step at which the members stand, before an edit of `spec.tls` reaches any of them.
 pub(super) fn record(seen: &Observed) -> Option<Next> {
@@ -89,7 +89,7 @@ fn uncertified(seen: &Observed, now: Timestamp) -> Option<Next> {
         .or_else(|| tls::trouble(seen, now))
         .unwrap_or_else(|| (Reason::CertificatePending, "Holdfast writes them".to_owned()));
     let message = format!("{} has no certificates yet, and no member restarts for TLS before: {why}", member.name());
-    Some(Next::wait(reason, message, POLL))
+    Some(Next::wait(reason, message, Wake::AfterMillis(1_000)))
 }
 
 /// Returns a member whose entry in etcd's member list has another peer URL than its template, and the correction.

@@ -13,7 +13,7 @@ use super::ca::{self, ca_name};
 use super::staged::staged_anchors;
 use super::trust::{self, distrusting, published_at, request, unpublished};
 use super::wanted::{Provider, provider};
-use super::{Observed, cluster_name, holders, is_auto, issue, lost, secret};
+use super::{Member, Observed, cluster_name, holders, is_auto, issue, lost, secret};
 use holdfast_base::certificate::{Certificates, Contents, Kept, Known, Plane, files};
 use holdfast_base::{Next, pods};
 
@@ -128,8 +128,14 @@ pub(super) fn state(
     }
     let earlier = trust::has_earlier(seen, certificates, plane, now);
     let loaded = || holders(seen).any(|m| m.live_pod().is_some_and(|pod| pods::has_other_cas(pod, &m.object)));
+    // The Secret of a member holds its files before its `EtcdMember` names them.
+    let unnamed = || {
+        let named = |m: &Member| m.object.spec.certificates().and_then(|tls| tls.cas.clone());
+        let held = |m: &Member| certificates.members.get(m.name()).and_then(trust::digest);
+        holders(seen).any(|m| named(m).is_some() && held(m).is_some() && named(m) != held(m))
+    };
     let words = || "the earlier CA leaves the files, and members start without it".to_owned();
-    (earlier || loaded()).then(|| (Rotation::Retiring, words()))
+    (earlier || loaded() || unnamed()).then(|| (Rotation::Retiring, words()))
 }
 
 /// Returns why Holdfast's own CA of a plane signs nothing while it is exchanged.
