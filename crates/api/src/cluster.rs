@@ -10,7 +10,6 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::core::Rule;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,6 +17,9 @@ use serde::{Deserialize, Serialize};
 use crate::agent::PodMetadata;
 use crate::auth::Auth;
 use crate::blocked_pod::BlockedPod;
+use crate::cluster_rules::{
+    SOURCES, allows_plaintext, grows, issues_on_the_way, once_formed, same, same_below, same_security, stays_in_memory,
+};
 use crate::defragmentation::{Defragmentation, Defragmented, Defragmenting};
 use crate::family::IpFamilyPolicy;
 use crate::final_snapshot::FinalSnapshot;
@@ -32,62 +34,6 @@ use crate::upgrade::{Upgrade, UpgradeRecord};
 
 pub use crate::storage::{Medium, Retention, Storage};
 pub use crate::template::{CompactionMode, ExtraEnv, Image, LogLevel, Options, PullPolicy, is_repository};
-
-/// A rule (CEL) that holds from the moment when the cluster has formed.
-fn once_formed(rule: &str) -> Rule {
-    Rule::new(format!("!has(self.status) || !has(self.status.latches) || !has(self.status.latches.formed) || ({rule})"))
-}
-
-/// CEL: an optional field of the spec is what it was.
-fn same(field: &str) -> String {
-    let (new, old) = (format!("self.spec.{field}"), format!("oldSelf.spec.{field}"));
-    format!("has({new}) == has({old}) && (!has({new}) || {new} == {old})")
-}
-
-/// CEL: the same of a field below optional ones.
-fn same_below(field: &str) -> String {
-    let there = |whose: &str| {
-        let path = format!("{whose}.spec.{field}.");
-        let steps = path.match_indices('.').skip(2).map(|(end, _)| format!("has({})", &path[..end]));
-        format!("({})", steps.collect::<Vec<_>>().join(" && "))
-    };
-    let (is, was) = (there("self"), there("oldSelf"));
-    format!("{is} == {was} && (!{is} || self.spec.{field} == oldSelf.spec.{field})")
-}
-
-/// CEL: the spec asks for plaintext on both planes, or did and still does not.
-fn same_security() -> String {
-    let insecure =
-        |whose: &str| format!("(has({whose}.spec.tls) && has({whose}.spec.tls.insecure) && {whose}.spec.tls.insecure)");
-    format!("{} == {}", insecure("self"), insecure("oldSelf"))
-}
-
-/// CEL: members serve clients with TLS and in plaintext.
-fn allows_plaintext(whose: &str) -> String {
-    let client = format!("{whose}.spec.tls.client");
-    format!("(has({whose}.spec.tls) && has({client}) && has({client}.allowPlaintext) && {client}.allowPlaintext)")
-}
-
-/// Where certificates come from, and whom members accept.
-const SOURCES: [&str; 4] =
-    ["tls.client.serverSecretRef", "tls.client.operatorClientSecretRef", "tls.client.certManager", "tls.peer"];
-
-/// CEL: the size of the volumes, with its default.
-fn size(whose: &str) -> String {
-    format!("quantity(has({whose}.spec.storage.size) ? string({whose}.spec.storage.size) : '8Gi')")
-}
-
-/// CEL: the volumes grow, or the size returns to one that every volume has or can get: no volume shrinks.
-fn grows() -> String {
-    let (is, was) = (size("self"), size("oldSelf"));
-    let back = format!("has(self.status.volumeSize) && {is}.compareTo(quantity(string(self.status.volumeSize))) >= 0");
-    format!("{is}.compareTo({was}) >= 0 || (self.spec.storage.medium != 'Memory' && {back})")
-}
-
-/// CEL: a size in memory stays.
-fn stays_in_memory() -> String {
-    format!("self.spec.storage.medium != 'Memory' || {}.compareTo({}) == 0", size("self"), size("oldSelf"))
-}
 
 /// An etcd cluster that Holdfast runs: members, version, storage, security and initial data.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -189,6 +135,8 @@ fn stays_in_memory() -> String {
     .message("the cluster has formed: spec.podSecurity can be set, not changed, the files of the volumes belong to the user of the Pods"),
     validation = once_formed(&format!("{} || {}", same_security(), ["self", "oldSelf"].map(allows_plaintext).join(" || ")))
     .message("the cluster has formed: TLS is turned on and off while both work, so that no client is locked out. First set spec.tls to {client: {allowPlaintext: true}}, and the last step when all clients have moved"),
+    validation = once_formed(&issues_on_the_way())
+    .message("the cluster has formed: TLS is turned off, and on again before status.latches.transport is Plaintext, only with certificates that Holdfast issues. For certificates of your own or of cert-manager keep tls.client.allowPlaintext: true, or restore a snapshot into a new cluster"),
     validation = once_formed(&format!("!({}) || ({})", same_security(), SOURCES.map(same_below).join(" && ")))
     .message("the cluster has formed: in spec.tls only insecure, client.allowPlaintext, client.additionalNames and client.rotationGraceSeconds may change, another source of certificates is not supported yet")
 )]
@@ -474,6 +422,10 @@ pub struct EtcdClusterStatus {
     /// Source and progress of the restore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<RestoreStatus>,
+    /// Which ports of every member speak TLS. Absent while members differ or one does not serve, and in a cluster whose `spec.tls`
+    /// never turned TLS on or off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transport: Option<Transport>,
     /// State of the certificates; absent in plaintext.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsStatus>,

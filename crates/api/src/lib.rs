@@ -20,6 +20,7 @@ pub mod auth;
 pub mod backup_store;
 pub mod blocked_pod;
 pub mod cluster;
+mod cluster_rules;
 pub mod condition;
 pub mod cron;
 pub mod defragmentation;

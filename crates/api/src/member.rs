@@ -122,13 +122,13 @@ pub struct EtcdMemberSpec {
 
 impl EtcdMemberSpec {
     /// Which ports speak TLS, by the template that the Pod has or gets.
-    pub const fn transport(&self) -> Transport {
-        match (self.process.transport, &self.tls) {
-            (Some(transport), _) => transport,
-            (None, Some(_)) => Transport::Tls,
-            // From an earlier version of Holdfast, which wrote no transport.
-            (None, None) => Transport::Plaintext,
-        }
+    pub fn transport(&self) -> Transport {
+        self.process.transport.unwrap_or_else(|| self.default_transport())
+    }
+
+    /// The transport of a template that names none: a member in plaintext that never had certificates was created so.
+    pub const fn default_transport(&self) -> Transport {
+        if self.tls.is_some() { Transport::Tls } else { Transport::Plaintext }
     }
 
     /// Returns the record of the certificates that the member's etcd uses; `None` in plaintext.

@@ -1,6 +1,6 @@
 //! Which ports of a member speak TLS, and the steps between plaintext and TLS.
 //!
-//! Decides the order of the steps and which of them reach each other. `plan::cluster::transport` decides when a cluster takes the
+//! Decides the order of the steps and which of them reach each other (I32). `plan::cluster::transport` decides when a cluster takes the
 //! next step.
 
 use std::cmp::Ordering;

@@ -25,7 +25,8 @@ async fn edit(w: &World, cluster: &str, tls: Value) -> Result<()> {
 /// Waits until every member stands at this step, and serves.
 async fn stands(w: &World, cluster: &str, step: &str, voters: usize) -> Result<()> {
     let stands = |c: &Value| {
-        c["status"]["latches"]["transport"] == json!(step)
+        c["status"]["transport"] == json!(step)
+            && c["status"]["latches"]["transport"] == json!(step)
             && c["status"]["observedGeneration"] == c["metadata"]["generation"]
             && c["status"]["updatedMembers"] == json!(voters)
             && is_ready(c, voters)
@@ -122,6 +123,9 @@ pub async fn on_and_off(w: &World) -> Result<()> {
     let object = w.get("EtcdCluster", "t").await?;
     let risk = condition(&object, "AtRisk").context("the condition AtRisk")?;
     ensure!(format!("{risk:?}").contains("allowPlaintext"), "{risk:?}");
+    let of_a_person = json!({"client": {"allowPlaintext": true, "serverSecretRef": {"name": "x"}, "operatorClientSecretRef": {"name": "y"}}});
+    let refused = w.patch("EtcdCluster", "t", json!({"spec": {"tls": of_a_person}})).await;
+    ensure!(refused.as_ref().is_err_and(|error| format!("{error:#}").contains("another source")), "{refused:?}");
     ensure!(object["status"]["endpoint"].as_str().is_some_and(|url| url.starts_with("https://")), "{object}");
     application(w, "new", "t-client-tls").await?;
     holds(w, "new", true, "old", &old).await?;

@@ -151,9 +151,11 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
     }))
 }
 
-/// Asks whether authentication is on. In plaintext the operator has no login, and etcd says so itself.
+/// Asks whether authentication is on. In plaintext the operator has no login, and etcd says so itself; on the way between plaintext and
+/// TLS the answer decides about the next step.
 async fn auth(reader: Reader<'_>, cluster: &EtcdCluster, leader: Option<&Address>) -> Option<bool> {
-    let leader = leader.filter(|at| at.tls.is_some())?;
+    let on_its_way = cluster.transport() == Transport::PeersPlaintext;
+    let leader = leader.filter(|at| at.tls.is_some() || on_its_way)?;
     etcd::is_auth_on(&reader.ctx.etcd, leader, cluster.spec.auth.as_ref().map(|auth| auth.enabled)).await
 }
 

@@ -7,6 +7,7 @@ mod replacing;
 mod retention;
 mod rolling;
 mod scaling;
+mod transport;
 mod volumes;
 
 use holdfast_api::cluster::{Formed, Latches, Retention};

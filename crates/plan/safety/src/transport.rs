@@ -2,6 +2,7 @@
 //! steps apart.
 
 use holdfast_api::cluster::Latches;
+use holdfast_api::name::Scheme;
 use holdfast_api::template::Template;
 use holdfast_api::transport::Transport;
 use holdfast_base::seen::cluster::{Member, Observed};
@@ -18,15 +19,19 @@ pub(super) fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
     let Some(next) = new.transport else { return rule("I32", false, "the step of a cluster is never forgotten") };
     let Some(present) = old.transport else {
         let mut stands = staying(seen).filter(|m| m.joined()).map(|m| m.object.spec.transport());
-        return rule("I32", stands.all(|it| it >= next && it.reaches(next)), "the first step is the members' own");
+        return rule("I32", stands.all(|it| it >= next), "the first step is the members' own");
     };
     rule("I32", present.reaches(next), "a cluster takes one step after the other")?;
     rule("I32", staying(seen).all(|m| reaches(m, next)), "no member is two steps from another")?;
-    let has_files = |m: &Member| m.object.spec.tls.as_ref().is_some_and(|tls| tls.staged.is_some());
+    let kept = |m: &Member| Some(&seen.certificates.as_ref()?.members.get(m.name())?.digest);
+    let has_files = |m: &Member| {
+        let staged = m.object.spec.tls.as_ref().and_then(|tls| tls.staged.as_ref());
+        staged.is_some() && staged == kept(m)
+    };
     let certified = next < present || staying(seen).all(has_files);
     rule("I15", certified, "every member has certificates before the first restarts for TLS")?;
-    let off = next.has_certificates() || seen.auth == Some(false);
-    rule("I31", off, "without TLS the operator has no login, so authentication is off before")
+    let off = next > present || next.peers() == Scheme::Https || seen.auth == Some(false);
+    rule("I31", off, "without TLS the operator and its Jobs have no login, so authentication is off before")
 }
 
 /// Checks a template with another transport.
@@ -36,7 +41,9 @@ pub(super) fn set(seen: &Observed, member: &Member, new: &Template) -> Verdict {
     }
     let default = if member.object.spec.tls.is_some() { Transport::Tls } else { Transport::Plaintext };
     let new = new.transport.unwrap_or(default);
-    rule("I32", staying(seen).all(|m| reaches(m, new)), "no member is two steps from another")
+    let others = staying(seen).filter(|m| m.name() != member.name());
+    let own = member.pod.as_ref().map(pods::transport).is_none_or(|pod| new.reaches(pod));
+    rule("I32", own && others.into_iter().all(|m| reaches(m, new)), "no member is two steps from another")
 }
 
 /// Checks a peer URL: that of the member's own ports, which serve already.
@@ -55,12 +62,14 @@ pub(super) fn set_peer_url(seen: &Observed, name: &str, (id, url): (u64, &str), 
     rule("I32", serves, "other members dial with TLS what serves TLS, and in plaintext what serves plaintext")
 }
 
-fn scheme(member: &Member) -> holdfast_api::name::Scheme {
+fn scheme(member: &Member) -> Scheme {
     member.object.spec.transport().peers()
 }
 
-/// Whether a member, and the Pod that it has, are within one step.
+/// Whether a member, the Pod that it has, and the template that a rollback would bring back are within one step.
 fn reaches(member: &Member, step: Transport) -> bool {
+    let spec = &member.object.spec;
+    let served = spec.served.as_ref().map(|served| served.transport.unwrap_or_else(|| spec.default_transport()));
     let pod = member.pod.as_ref().map(pods::transport);
-    step.reaches(member.object.spec.transport()) && pod.is_none_or(|pod| step.reaches(pod))
+    [Some(spec.transport()), served, pod].into_iter().flatten().all(|it| step.reaches(it))
 }

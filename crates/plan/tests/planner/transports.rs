@@ -4,6 +4,7 @@
 //! The world itself asserts that each new Pod reaches every running one, and that at most one voter is dialled with another scheme than
 //! it serves. `HOLDFAST_SOAK=1` tries thousands of histories; without it the test tries a seeded sample.
 
+use holdfast_api::cluster::Options;
 use holdfast_api::transport::Transport;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -24,6 +25,9 @@ enum Event {
     /// The present end: TLS where plaintext is allowed, plaintext the next time.
     Refuse,
     Insecure,
+    /// An option with which no etcd starts, and its end.
+    BadOption(bool),
+    LoseStatus,
     Idle,
 }
 
@@ -37,6 +41,8 @@ fn event() -> impl Strategy<Value = Event> {
         3 => Just(Event::Allow),
         1 => Just(Event::Refuse),
         1 => Just(Event::Insecure),
+        1 => any::<bool>().prop_map(Event::BadOption),
+        1 => Just(Event::LoseStatus),
         3 => Just(Event::Idle),
     ]
 }
@@ -83,8 +89,16 @@ fn happen(world: &mut World, event: Event) {
         Event::Allow => edit(world, Transport::ClientsPlaintext),
         Event::Refuse => edit(world, Transport::Tls),
         Event::Insecure => edit(world, Transport::Plaintext),
+        Event::BadOption(bad) => set_option(world, bad),
+        // A cluster without status learns that it has formed from an etcd that answers.
+        Event::LoseStatus if world.complete() => world.lose_status(),
+        Event::LoseStatus => {}
         Event::Idle => {}
     }
+}
+
+fn set_option(world: &mut World, bad: bool) {
+    world.edit(|s| s.options = bad.then(|| Options { snapshot_count: Some(13), ..Options::default() }));
 }
 
 /// Whether every member stands at the end of the way.
@@ -109,6 +123,7 @@ fn live(history: &History) -> Result<(), TestCaseError> {
         happen(&mut world, *event);
     }
     world.faults.clear();
+    set_option(&mut world, false);
     for end in [Transport::ClientsPlaintext, Transport::Tls, Transport::ClientsPlaintext, Transport::Plaintext] {
         edit(&mut world, end);
         let done = world.run_until(PATIENCE, arrived);

@@ -5,7 +5,9 @@
 
 use holdfast_api::member::{Birth, ClusterIdentity};
 use holdfast_api::restore::Restoring;
+use holdfast_api::template::Template;
 use holdfast_api::tls::MemberTls;
+use holdfast_api::transport::Transport;
 use holdfast_api::{EtcdCluster, EtcdMember, EtcdMemberSpec, MEMBER_FINALIZER, key, name};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -101,17 +103,26 @@ fn born(
             cluster_token: token(cluster),
             initial_cluster,
             restore,
-            tls: cluster.transport().has_certificates().then(|| MemberTls {
-                peer_name: peer_name(cluster),
-                made_for: made_for(cluster),
-                ..MemberTls::default()
-            }),
+            tls: cluster.transport().has_certificates().then(|| certificates(cluster)),
             ..EtcdMemberSpec::default()
         },
         status: None,
     };
     template::put(&mut object, &wanted);
     object
+}
+
+/// Gives a new member another template than the spec's, with certificates where it needs them.
+pub fn give(member: &mut EtcdMember, other: &Template, cluster: &EtcdCluster) {
+    template::put(member, other);
+    let needs = other.transport.is_some_and(Transport::has_certificates);
+    if needs && member.spec.tls.is_none() {
+        member.spec.tls = Some(certificates(cluster));
+    }
+}
+
+fn certificates(cluster: &EtcdCluster) -> MemberTls {
+    MemberTls { peer_name: peer_name(cluster), made_for: made_for(cluster), ..MemberTls::default() }
 }
 
 /// Returns the name that members require in a peer's certificate, if the spec has a name.

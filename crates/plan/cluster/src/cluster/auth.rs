@@ -6,16 +6,17 @@
 
 use holdfast_api::condition::Reason;
 use holdfast_api::name::{self, Scheme};
+use holdfast_api::transport::Transport;
 
 use super::intervals::POLL;
-use super::{Membership, Observed};
+use super::{Member, Membership, Observed};
 use holdfast_base::certificate::{ROOT, files};
-use holdfast_base::{Act, Next, meta};
+use holdfast_base::{Act, Next, meta, pods};
 
 /// Returns the change of authentication, or the wait before it; `None` where `spec.auth` asks for nothing or for the present state.
 pub(super) fn next(seen: &Observed, etcd: &Membership) -> Option<Next> {
     let wanted = seen.cluster.spec.auth.as_ref()?.enabled;
-    if seen.auth? == wanted {
+    if seen.auth? == wanted || !seen.members.iter().all(knows_certificates) {
         return None;
     }
     let login = seen.certificates.as_ref()?.operator.as_ref()?.leaf(files::CLIENT)?;
@@ -23,6 +24,12 @@ pub(super) fn next(seen: &Observed, etcd: &Membership) -> Option<Next> {
         return Some(Next::wait(Reason::AuthRequiredNotConfigured, not_root(seen), POLL));
     }
     Some(Next::act(Act::SetAuth { enabled: wanted, cluster_id: etcd.cluster_id }))
+}
+
+/// Whether a member's etcd knows users by their certificates, now and after its next start.
+fn knows_certificates(member: &Member) -> bool {
+    let pod = member.pod.as_ref().map(pods::transport);
+    member.object.spec.transport().has_certificates() && pod.is_none_or(Transport::has_certificates)
 }
 
 fn not_root(seen: &Observed) -> String {

@@ -16,7 +16,7 @@ use super::intervals::{POLL, SOON};
 use super::{Member, Membership, Observed, alarms, health, roll, stuck, tls};
 use holdfast_base::objects::budget::quorum;
 use holdfast_base::valid::{self, Wanted};
-use holdfast_base::{Act, AlarmKind, Next, Seen, Target, Wake, meta, objects, pods, template};
+use holdfast_base::{Act, AlarmKind, Next, Seen, Target, Wake, meta, objects, pods};
 
 /// Below this size the leader sends a learner's first snapshot in well under a second, so several learners do not slow the leader.
 const SMALL_DATABASE: i64 = 256 << 20;
@@ -152,7 +152,7 @@ impl<'a> Growth<'a> {
         if let Some(pending) = self.latches.pending_member.as_deref().filter(|name| !there(name)) {
             let mut joiner = objects::member::joiner(&self.seen.cluster, pending);
             if let Some(proven) = &self.template {
-                template::put(&mut joiner, proven);
+                objects::member::give(&mut joiner, proven, &self.seen.cluster);
             }
             return Some(Next::act(Act::CreateMember(Box::new(joiner))));
         }

@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     Listed, Member, Membership, Observed, alarms, backups, defragment, diverged, enlarge, last_snapshot, latest,
-    lineage, memberless, move_leader, park, replace, restore, retention, risk, roll, shrink, silent, tls,
+    lineage, memberless, move_leader, park, replace, restore, retention, risk, roll, shrink, silent, tls, transport,
 };
 use holdfast_base::certificate::Kept;
 use holdfast_base::objects;
@@ -46,6 +46,7 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
             meta::name(meta),
             meta.namespace.as_deref().unwrap_or_default(),
         )),
+        transport: transport::reached(seen),
         tls: tls::status(seen, now)
             .or(old.tls.filter(|_| seen.certificates.is_some() || seen.unread_certificates.is_some())),
         last_snapshot: backups::last(old.last_snapshot, seen.last_snapshot.clone()),

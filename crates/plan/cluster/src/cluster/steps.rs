@@ -350,9 +350,14 @@ pub(super) const FORMED: Table = Table {
         },
         Step {
             name: "latch the next step between plaintext and TLS",
-            when: "`spec.tls` asks for it, each member is within one step, and has its certificates",
+            when: "`spec.tls` asks for it, each member is within one step and has its certificates; a step back waits here for the end of \
+                   authentication",
             file: "cluster/transport.rs",
-            rule: |pass| pass.wanted.and_then(|_| transport::next(pass.seen, pass.etcd?, pass.now)).filter(is_act),
+            rule: |pass| {
+                let etcd = pass.etcd.filter(|_| pass.wanted.is_some())?;
+                let forth = || transport::next(pass.seen, etcd, pass.now).filter(is_act);
+                transport::back(pass.seen, etcd, pass.now).or_else(forth)
+            },
         },
         Step {
             name: "roll: write the template, move the leadership, evict the Pod",
@@ -375,7 +380,7 @@ pub(super) const FORMED: Table = Table {
         },
         Step {
             name: "wait with the next step between plaintext and TLS",
-            when: "a member has no certificates, or authentication is on without TLS",
+            when: "a member has no usable certificates",
             file: "cluster/transport.rs",
             rule: |pass| transport::next(pass.seen, pass.etcd?, pass.now),
         },

@@ -27,7 +27,7 @@ use holdfast_base::{Act, Ensure, Next, Target, Wake, drift, meta, objects, pods,
 use serde_json::Value;
 
 use holdfast_api::condition::Reason;
-use holdfast_api::tls::Trusts;
+use holdfast_api::tls::{MemberTls, Trusts};
 use holdfast_api::transport::Transport;
 use holdfast_api::{EtcdCluster, key, name};
 pub(super) use status::{doing, hindrance, status, trouble};
@@ -118,14 +118,16 @@ fn announce(seen: &Observed, certificates: &Certificates) -> Option<Next> {
             let known = known.and_then(|known| plane.trusted(known));
             known.is_some() && known != plane.trusted(&trusts)
         };
-        kept.is_some_and(|kept| staged != Some(&kept.digest) || Plane::ALL.into_iter().any(differs))
+        kept.is_some_and(|kept| {
+            staged != Some(&kept.digest) || Plane::ALL.into_iter().any(differs) || takes_another_name(seen, m)
+        })
     };
     // The template that a rollback would bring back names no transport yet.
     let waits = |m: &Member| m.object.spec.tls.is_none() && m.object.spec.served.is_some();
     let member = holders(seen).filter(|m| !waits(m)).find(stale)?;
     let kept = certificates.members.get(member.name())?;
     let first = || FirstCertificates { peer_name: objects::member::peer_name(&seen.cluster) };
-    let first = member.object.spec.tls.is_none().then(first);
+    let first = (member.object.spec.tls.is_none() || takes_another_name(seen, member)).then(first);
     let trusts = trusted(member, certificates);
     let latched = member.object.spec.tls.as_ref();
     // The Pod of an earlier version of the operator names no CAs: it ends only for others than it was made with.
@@ -135,6 +137,23 @@ fn announce(seen: &Observed, certificates: &Certificates) -> Option<Next> {
     let cas = if plain { None } else { trust::digest(kept) };
     let (member, digest) = (Target::from(&member.object.metadata), kept.digest.clone());
     Some(Next::act(Act::AnnounceCertificates { member, first, digest, trusts, cas }))
+}
+
+/// Whether a member in plaintext, whose etcd asks no peer for a name, is recorded with another name than it will require.
+fn takes_another_name(seen: &Observed, member: &Member) -> bool {
+    let name = objects::member::peer_name(&seen.cluster);
+    !runs(member) && member.joined() && member.object.spec.tls.as_ref().is_some_and(|tls| tls.peer_name != name)
+}
+
+/// Whether a member has been given the certificates in its Secret, they are valid, and it requires of its peers the name that they
+/// show.
+pub(super) fn is_certified(seen: &Observed, all: Option<&Certificates>, member: &Member, now: Timestamp) -> bool {
+    let Some(kept) = all.and_then(|all| all.members.get(member.name())) else { return false };
+    let named = |tls: &MemberTls| {
+        tls.staged.as_ref() == Some(&kept.digest) && tls.peer_name == objects::member::peer_name(&seen.cluster)
+    };
+    let valid = kept.earliest_end().is_some_and(|end| end > now) && kept.leaves.values().all(Result::is_ok);
+    valid && member.object.spec.tls.as_ref().is_some_and(named)
 }
 
 /// Returns the CAs that a member is known to trust. A running etcd trusts the CAs that it has loaded: those that it was started with,

@@ -2,6 +2,8 @@
 
 use super::writes::english;
 use super::*;
+use holdfast_api::transport::Transport;
+use holdfast_plan::pods;
 
 impl World {
     pub fn observe_cluster(&self) -> Option<cluster::Observed> {
@@ -42,7 +44,7 @@ impl World {
             prunes: self.schedule.iter().filter_map(|s| schedule::live_run(s, self.time())).collect(),
             stray_pods: self.stray_pods(),
             hashes: self.hashes(),
-            auth: Some(self.auth),
+            auth: self.seen_auth(&object),
             searches: self.seen_searches(),
             rehearsals: self.seen_rehearsals(),
             requested: self.requested(),
@@ -64,6 +66,16 @@ impl World {
             cluster: object,
             members,
         })
+    }
+
+    /// Whether authentication is on. In plaintext the operator does not ask, but on the way to TLS.
+    fn seen_auth(&self, object: &EtcdCluster) -> Option<bool> {
+        let leader = self.groups.values().find_map(|group| {
+            let listed = group.members.iter().find(|l| Some(l.id) == group.leader)?;
+            self.pods.get(&listed.name)
+        });
+        let asks = |pod| pods::transport(pod).has_certificates() || object.transport() == Transport::PeersPlaintext;
+        leader.is_some_and(asks).then_some(self.auth)
     }
 
     /// The endpoints of the client Service, without the delay of Kubernetes.

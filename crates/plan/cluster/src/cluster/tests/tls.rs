@@ -3,12 +3,14 @@
 mod auth;
 mod rotation;
 mod sources;
+mod transport;
 
 use std::collections::BTreeMap;
 
 use holdfast_api::key;
 use holdfast_api::name::LocalRef;
 use holdfast_api::tls::{CertManager, ClientPlane, IssuerRef, MemberTls, PeerPlane, Rotation, Tls, Trusts};
+use k8s_openapi::api::core::v1::Volume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::*;
@@ -66,6 +68,13 @@ fn of_member(seen: &Observed, n: usize) -> Kept {
     kept(&format!("{name}-tls"), &format!("u-{name}"), leaves.into())
 }
 
+/// The Pod of a member mounts its certificates.
+fn mount(seen: &mut Observed, n: usize) {
+    let volume = Volume { name: "tls".to_owned(), ..Volume::default() };
+    let pod = seen.members[n].pod.as_mut().unwrap();
+    pod.spec.get_or_insert_default().volumes.get_or_insert_default().push(volume);
+}
+
 /// Returns [`formed`] with good certificates.
 fn secured(there: usize, wanted: i32) -> Observed {
     let mut seen = formed(there, wanted);
@@ -85,6 +94,7 @@ fn secured(there: usize, wanted: i32) -> Observed {
         let kept = of_member(&seen, n);
         seen.members[n].object.spec.tls = Some(MemberTls { staged: Some(kept.digest.clone()), ..MemberTls::default() });
         all.members.insert(named(n), kept);
+        mount(&mut seen, n);
         let url = objects::member::peer_url(&seen.cluster, &named(n));
         etcd(&mut seen).members[n].peer_urls = vec![url];
     }

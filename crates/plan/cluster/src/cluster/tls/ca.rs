@@ -7,7 +7,7 @@ use holdfast_api::transport::Transport;
 use holdfast_api::{key, name};
 
 use super::staged::staged_anchors;
-use super::{Observed, cluster_name, is_foreign, secret, trusts, wanted};
+use super::{Observed, cluster_name, holders, is_foreign, runs, secret, trusts, wanted};
 use holdfast_base::certificate::{Certificates, Kept, Known, Plane, files};
 
 /// Returns the CA that signs on a plane.
@@ -40,7 +40,8 @@ pub(super) fn lost(seen: &Observed, certificates: &Certificates, plane: Plane) -
     };
     let exchanged = |ca: &Kept| used && !ca.leaf(files::CA).is_some_and(|ca| known(&ca.anchor));
     certificates.cas.get(&plane).is_some_and(|ca| unusable(ca) || exchanged(ca))
-        || (!certificates.cas.contains_key(&plane) && (used || seen.latches().formed.is_some() && !begins(seen)))
+        || (!certificates.cas.contains_key(&plane)
+            && (used || seen.latches().formed.is_some() && holders(seen).any(runs)))
 }
 
 pub(super) fn ca_lost(seen: &Observed, plane: Plane) -> String {
