@@ -6,7 +6,7 @@
 //! Some stories start their operators on this machine, to kill, freeze and starve them; on a cluster whose Pods cannot
 //! be reached from here they are left out, and listed as ignored.
 //!
-//! A run tells three of the eleven sweeps of crashes, which its seed (`HOLDFAST_SEED`) chooses; the others are listed as ignored.
+//! A run tells three of the thirteen sweeps of crashes, which its seed (`HOLDFAST_SEED`) chooses; the others are listed as ignored.
 //! `HOLDFAST_SOAK=1` runs all of them, with the full counts. `HOLDFAST_KEEP=1` leaves namespaces of failed stories.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests talk to the cluster and to the clock")]

@@ -18,6 +18,14 @@ const BY_HAND: [&[&str]; 4] = [
     &["auth", "enable"],
 ];
 
+/// A user with a password and its role, made by hand.
+const TILL: [&[&str]; 4] = [
+    &["user", "add", "till:canary-till"],
+    &["role", "add", "till"],
+    &["role", "grant-permission", "till", "--prefix=true", "readwrite", "/old/"],
+    &["user", "grant-role", "till", "till"],
+];
+
 /// A cluster of one member; each story has a minor of its own.
 fn of_version(name: &str, version: &str) -> Value {
     let mut cluster = make::secured(name, 1);
@@ -62,6 +70,7 @@ pub async fn by_a_person(w: &World) -> Result<()> {
     application(w, "root", "h-operator-tls").await?;
     ask(w, "app", "fill", &service("h"), &["--keys", "300", "--seed", "7"]).await?;
     let before = digest(w, "app", &service("h")).await?;
+    by_hand(w, "h", &TILL).await?;
     by_hand(w, "h", &BY_HAND).await?;
     is_refused(w, "app", "h").await?;
     unmanaged(w, "h").await?;
@@ -89,11 +98,34 @@ pub async fn by_a_person(w: &World) -> Result<()> {
     unmanaged(w, "copy").await?;
     application(w, "copied", "copy-operator-tls").await?;
     holds(w, "copied", "copy", &before).await?;
+    take_over(w).await?;
     w.patch("EtcdCluster", "copy", json!({"spec": {"auth": {"enabled": false}}})).await?;
     let off = w.wait("EtcdCluster", "copy", "without authentication", |c| c["status"]["authEnabled"] == json!(false));
     w.step("spec.auth turns it off", off).await?;
-    application(w, "anybody", "copy-client-tls").await?;
     holds(w, "anybody", "copy", &before).await
+}
+
+/// A user that came with the data: its password works, and its EtcdUser takes it over on request.
+async fn take_over(w: &World) -> Result<()> {
+    application(w, "anybody", "copy-client-tls").await?;
+    let endpoint = service("copy");
+    let reads = async |pod: &str, key: &str, login: &[&str], allowed: bool| {
+        let answer = ask(w, pod, "get", &endpoint, &[&["--key", key, "--give-up", "10s"], login].concat()).await;
+        ensure!(answer.is_ok() == allowed, "{pod} reads {key}: {answer:?}");
+        anyhow::Ok(())
+    };
+    let login = ["--user", "till:canary-till"];
+    reads("anybody", "/old/1", &login, true).await?;
+    let keys = json!([{"key": "/new/", "match": "Prefix", "access": "ReadWrite"}]);
+    w.create(make::user("copy", "till", &json!({"certificate": {}}), &keys)).await?;
+    user_is(w, "till", "False", "NameTaken").await?;
+    reads("anybody", "/old/1", &login, true).await?;
+    w.patch("EtcdUser", "till", json!({"spec": {"takeOver": true}})).await?;
+    user_is(w, "till", "True", "AsDesired").await?;
+    application(w, "till", "till-etcd-tls").await?;
+    reads("till", "/new/1", &[], true).await?;
+    reads("till", "/old/1", &[], false).await?;
+    reads("anybody", "/old/1", &login, false).await
 }
 
 /// `spec.auth` turns authentication on and off while a hundred clients of an EtcdUser write 200 keys a second.

@@ -21,7 +21,7 @@ use crate::support::workload::{Ground, Workload};
 use crate::support::world::{PATIENCE, World};
 
 /// The sweeps, in the order in which they take the sorts of crashes.
-const SWEEPS: [&str; 12] = [
+const SWEEPS: [&str; 13] = [
     "crashes_while_growing",
     "crashes_while_scaling",
     "crashes_while_parking",
@@ -34,6 +34,7 @@ const SWEEPS: [&str; 12] = [
     "crashes_while_upgrading",
     "crashes_while_making_users",
     "crashes_while_exchanging_cas",
+    "crashes_while_turning_tls_on",
 ];
 
 /// Sorts of crashes. A run takes one sweep for each sort.
@@ -82,6 +83,11 @@ pub async fn making_users(w: &World) -> Result<()> {
 /// Both CAs of three members are exchanged.
 pub async fn exchanging_cas(w: &World) -> Result<()> {
     sweep(w, Workload::ExchangeCas).await
+}
+
+/// Three members in plaintext get TLS.
+pub async fn turning_tls_on(w: &World) -> Result<()> {
+    sweep(w, Workload::TurnTlsOn).await
 }
 
 /// A member of three is replaced on request.

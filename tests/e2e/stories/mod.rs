@@ -133,6 +133,7 @@ pub fn all() -> Vec<Story> {
         story!(on host "crashes_while_replacing", crashes::replacing),
         story!(on host "crashes_while_losing", crashes::losing),
         story!(on host "crashes_while_exchanging_cas", crashes::exchanging_cas),
+        story!(on host "crashes_while_turning_tls_on", crashes::turning_tls_on),
     ];
     all.extend(with_certificates());
     all.extend([

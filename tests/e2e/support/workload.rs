@@ -36,6 +36,8 @@ pub enum Workload {
     Schedule,
     /// From nothing to three members, whose CAs are exchanged.
     ExchangeCas,
+    /// From nothing to three members in plaintext, which get TLS.
+    TurnTlsOn,
     /// A user of a cluster with authentication, with a certificate.
     User,
 }
@@ -49,7 +51,8 @@ pub struct Ground {
 impl Workload {
     /// Creates the objects that the first run needs; needs a running operator.
     pub async fn prepare(self, w: &World) -> Result<Ground> {
-        if matches!(self, Self::Grow | Self::Scale(_) | Self::Replace | Self::Lose | Self::Roll | Self::ExchangeCas) {
+        let needs_none = [Self::Grow, Self::Replace, Self::Lose, Self::Roll, Self::ExchangeCas, Self::TurnTlsOn];
+        if needs_none.contains(&self) || matches!(self, Self::Scale(_)) {
             return Ok(Ground { digest: None });
         }
         if self == Self::User {
@@ -87,7 +90,7 @@ impl Workload {
     pub async fn begin(self, w: &World, run: &str) -> Result<()> {
         let wish = match self {
             Self::Grow => make::secured(run, 3),
-            Self::Roll => make::cluster(run, 3),
+            Self::Roll | Self::TurnTlsOn => make::cluster(run, 3),
             Self::ExchangeCas => {
                 let mut cluster = make::secured(run, 3);
                 cluster["spec"]["tls"] = json!({"client": {"rotationGraceSeconds": 0}});
@@ -136,6 +139,9 @@ impl Workload {
         }
         if self == Self::ExchangeCas {
             return exchanged(w, run, &object).await;
+        }
+        if self == Self::TurnTlsOn {
+            return turned_on(w, run, &object).await;
         }
         if self == Self::Upgrade {
             return upgraded(w, run, &object).await;
@@ -187,6 +193,7 @@ impl Workload {
             | Self::Lose
             | Self::Roll
             | Self::ExchangeCas
+            | Self::TurnTlsOn
             | Self::Upgrade
             | Self::Scale(_) => {
                 until("every size was reached", PATIENCE, async || {
@@ -238,6 +245,7 @@ impl Workload {
             | Self::Lose
             | Self::Roll
             | Self::ExchangeCas
+            | Self::TurnTlsOn
             | Self::Upgrade
             | Self::Scale(_) => "EtcdCluster",
         }
@@ -245,7 +253,8 @@ impl Workload {
 
     fn members(self) -> usize {
         match self {
-            Self::Grow | Self::Replace | Self::Lose | Self::Roll | Self::ExchangeCas | Self::Upgrade => 3,
+            Self::Grow | Self::Replace | Self::Lose | Self::Roll => 3,
+            Self::ExchangeCas | Self::TurnTlsOn | Self::Upgrade => 3,
             Self::Save | Self::Restore | Self::Schedule | Self::User => 1,
             Self::Scale(sizes) => sizes.last().and_then(|last| usize::try_from(*last).ok()).unwrap_or(0),
         }
@@ -314,6 +323,20 @@ async fn exchanged(w: &World, run: &str, cluster: &Value) -> Result<bool> {
     }
     let rotation = |plane: &str| !cluster["status"]["tls"][plane]["rotation"].is_null();
     Ok(ready && !rotation("client") && !rotation("peer"))
+}
+
+/// Returns whether members serve both, and TLS among each other; before, once all members serve, asks for it.
+async fn turned_on(w: &World, run: &str, cluster: &Value) -> Result<bool> {
+    let ready = is_ready(cluster, 3);
+    if cluster["spec"]["tls"]["insecure"] == json!(true) {
+        if ready {
+            let both = json!({"insecure": null, "client": {"allowPlaintext": true}});
+            w.patch("EtcdCluster", run, json!({"spec": {"tls": both}})).await?;
+        }
+        return Ok(false);
+    }
+    let there = cluster["status"]["transport"] == "ClientsPlaintext" && cluster["status"]["updatedMembers"] == 3;
+    Ok(ready && there && proven(w, run).await?)
 }
 
 /// Returns whether no member keeps earlier settings, as each does for 20 s.
