@@ -150,8 +150,8 @@ pub mod key {
     pub const CAS: &str = "holdfast.dev/cas";
     /// Annotation of a member's Pod: which ports speak TLS ([`crate::transport::Transport`]), on the way between plaintext and TLS.
     pub const TRANSPORT: &str = "holdfast.dev/transport";
-    /// Annotation of an `EtcdCluster`, set by a person: `client/TOKEN`, `peer/TOKEN` or `all/TOKEN`, several separated by commas.
-    /// Each new token exchanges the CA of the plane.
+    /// Annotation of an `EtcdCluster`, set by a person: `client/TOKEN`, `peer/TOKEN` or `all/TOKEN`, several separated by commas,
+    /// of which the last of a plane counts. Each new token exchanges the CA of the plane.
     pub const ROTATE_CA: &str = "holdfast.dev/rotate-ca";
     /// Annotation of a Secret of certificates: when the operator last wrote a certificate of another CA than before (RFC 3339).
     pub const EXCHANGED_AT: &str = "holdfast.dev/exchanged-at";

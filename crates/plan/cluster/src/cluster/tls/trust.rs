@@ -239,7 +239,8 @@ fn grace(seen: &Observed) -> SignedDuration {
 /// Returns the token with which a person asks for the exchange of a CA.
 pub(super) fn request(seen: &Observed, plane: Plane) -> Option<&str> {
     let asked = meta::annotation(&seen.cluster.metadata, key::ROTATE_CA)?;
-    asked.split(',').find_map(|one| {
+    // The last one of a plane counts.
+    asked.rsplit(',').find_map(|one| {
         let (which, token) = one.trim().split_once('/')?;
         (which == plane.as_str() || which == "all").then_some(token).filter(|token| !token.is_empty())
     })

@@ -86,6 +86,24 @@ fn a_person_asks_or_the_ca_grows_old() {
     assert_eq!(aged(1, 20).as_deref(), Some("a-peer-ca"), "or before the CA ends");
 }
 
+/// The Secret of a lost CA took the answered token along.
+#[test]
+fn an_earlier_request_exchanges_no_lost_ca() {
+    let mut seen = secured(3, 3);
+    ask(&mut seen, "all/1");
+    for kept in certificates(&mut seen).cas.values_mut() {
+        kept.rotated_for = Some("1".to_owned());
+    }
+    seen.cluster.status = Some(planned(&seen).status);
+    certificates(&mut seen).cas.remove(&Plane::Peer);
+    assert_eq!(written(&seen), None);
+    assert_eq!(condition(&seen, "Degraded"), pair("True", "CaLost"));
+    ask(&mut seen, "all/1,peer/2");
+    let (secret, contents) = written(&seen).unwrap();
+    assert_eq!(secret, "a-peer-ca");
+    assert_eq!(contents, Contents::NextCa { plane: Plane::Peer, request: Some("2".to_owned()) });
+}
+
 #[test]
 fn the_next_ca_signs_when_each_member_has_accepted_it_and_applications_had_their_time() {
     let rotation = |seen: &Observed| planned(seen).status.tls.unwrap().client.rotation;
