@@ -253,10 +253,15 @@ impl Workload {
 
     fn members(self) -> usize {
         match self {
-            Self::Grow | Self::Replace | Self::Lose | Self::Roll => 3,
-            Self::ExchangeCas | Self::TurnTlsOn | Self::Upgrade => 3,
             Self::Save | Self::Restore | Self::Schedule | Self::User => 1,
             Self::Scale(sizes) => sizes.last().and_then(|last| usize::try_from(*last).ok()).unwrap_or(0),
+            Self::Grow
+            | Self::Replace
+            | Self::Lose
+            | Self::Roll
+            | Self::ExchangeCas
+            | Self::TurnTlsOn
+            | Self::Upgrade => 3,
         }
     }
 }

@@ -53,12 +53,12 @@ fn begins(seen: &Observed, certificates: &Certificates, own: Option<&Kept>, plan
     }
     let asked = request(seen, plane);
     // A lost Secret takes the answered token along, and an earlier request is none to exchange the lost CA.
-    let told = || {
+    let recorded = || {
         let status = seen.cluster.status.as_ref()?.tls.as_ref()?;
         let plane = if plane == Plane::Client { &status.client } else { &status.peer };
         plane.rotated_for.as_deref()
     };
-    let answered = own.map_or_else(told, |kept| kept.rotated_for.as_deref());
+    let answered = own.map_or_else(recorded, |kept| kept.rotated_for.as_deref());
     if asked.is_some() && asked != answered {
         return true;
     }
