@@ -27,17 +27,17 @@ pub(crate) fn same_below(field: &str) -> String {
 }
 
 /// CEL: the spec asks for plaintext on both planes.
-pub(crate) fn insecure(whose: &str) -> String {
+fn insecure(whose: &str) -> String {
     format!("(has({whose}.spec.tls) && has({whose}.spec.tls.insecure) && {whose}.spec.tls.insecure)")
 }
 
-/// CEL: the spec asks for plaintext on both planes, or did and still does not.
+/// CEL: the edit turns TLS neither on nor off.
 pub(crate) fn same_security() -> String {
     format!("{} == {}", insecure("self"), insecure("oldSelf"))
 }
 
 /// CEL: Holdfast issues all certificates.
-pub(crate) fn issues_all(whose: &str) -> String {
+fn issues_all(whose: &str) -> String {
     let lacks = |field: &str| format!("!has({whose}.spec.tls.{field})");
     let (client, peer) = (
         ["client.serverSecretRef", "client.certManager"].map(lacks).join(" && "),
@@ -53,13 +53,8 @@ pub(crate) fn issues_all(whose: &str) -> String {
 pub(crate) fn issues_on_the_way() -> String {
     let there = "!has(self.status.latches.transport) || self.status.latches.transport == 'Plaintext'";
     let (off, on) = (issues_all("oldSelf"), issues_all("self"));
-    format!(
-        "({} && !{}) ? ({there} || {on}) : ({} || !{} || {off})",
-        insecure("oldSelf"),
-        insecure("self"),
-        insecure("oldSelf"),
-        insecure("self")
-    )
+    let (was, is) = (insecure("oldSelf"), insecure("self"));
+    format!("({was} && !{is}) ? ({there} || {on}) : ({was} || !{is} || {off})")
 }
 
 /// CEL: members serve clients with TLS and in plaintext.
@@ -73,7 +68,7 @@ pub(crate) const SOURCES: [&str; 4] =
     ["tls.client.serverSecretRef", "tls.client.operatorClientSecretRef", "tls.client.certManager", "tls.peer"];
 
 /// CEL: the size of the volumes, with its default.
-pub(crate) fn size(whose: &str) -> String {
+fn size(whose: &str) -> String {
     format!("quantity(has({whose}.spec.storage.size) ? string({whose}.spec.storage.size) : '8Gi')")
 }
 

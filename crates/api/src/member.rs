@@ -123,12 +123,14 @@ pub struct EtcdMemberSpec {
 impl EtcdMemberSpec {
     /// Which ports speak TLS, by the template that the Pod has or gets.
     pub fn transport(&self) -> Transport {
-        self.process.transport.unwrap_or_else(|| self.default_transport())
+        self.transport_of(&self.process)
     }
 
-    /// The transport of a template that names none: a member in plaintext that never had certificates was created so.
-    pub const fn default_transport(&self) -> Transport {
-        if self.tls.is_some() { Transport::Tls } else { Transport::Plaintext }
+    /// Which ports of this member speak TLS with a template. A member in plaintext that never had certificates was created with a
+    /// template that names no transport.
+    pub fn transport_of(&self, template: &Template) -> Transport {
+        let default = if self.tls.is_some() { Transport::Tls } else { Transport::Plaintext };
+        template.transport.unwrap_or(default)
     }
 
     /// Returns the record of the certificates that the member's etcd uses; `None` in plaintext.

@@ -157,14 +157,13 @@ pub async fn on_and_off(w: &World) -> Result<()> {
     let (wrote, turned) = tokio::join!(writes, turns);
     turned?;
     let wrote = wrote?;
-    let last = wrote.lines().rev().find(|line| line.starts_with('{')).context("the writers' numbers")?;
-    let wrote: Wrote = serde_json::from_str(last)?;
+    let wrote = Wrote::read(&wrote)?;
     eprintln!(
         "e2e: {}: {} writes, {} failed, longest gap {} ms",
         w.story, wrote.total, wrote.failed, wrote.longest_gap_ms
     );
     ensure!(wrote.failed == 0, "{} of {} writes failed", wrote.failed, wrote.total);
-    let acked = wrote.acked.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+    let acked = wrote.acked_flag();
     ask(w, "writer", "written-by", &endpoint, &["--acked", &acked]).await?;
     w.delete_and_wait("EtcdUser", "writer").await?;
     let before = digest(w, "root", &endpoint).await?;

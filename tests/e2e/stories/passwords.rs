@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use super::auth::user_is;
@@ -54,8 +54,7 @@ pub async fn under_load(w: &World) -> Result<()> {
     let begun = Instant::now();
     let writes = async {
         let out = ask(w, "till", "writers", &endpoint, &[&load[..], &login[..]].concat()).await?;
-        let last = out.lines().rev().find(|line| line.starts_with('{')).context("the writers' numbers")?;
-        anyhow::Ok(serde_json::from_str::<Wrote>(last)?)
+        Wrote::read(&out)
     };
     let changes = async {
         let changed = change_twice(w).await;
@@ -76,7 +75,7 @@ pub async fn under_load(w: &World) -> Result<()> {
     );
     ensure!(wrote.logins >= 2 * CLIENTS, "{} logins of {CLIENTS} clients after two changes", wrote.logins);
     ensure!(wrote.acked.iter().all(|acked| *acked > 0), "a client wrote nothing: {wrote:?}");
-    let acked = wrote.acked.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+    let acked = wrote.acked_flag();
     ask(w, "root", "written-by", &endpoint, &["--acked", &acked]).await?;
     for (password, works) in PASSWORDS.into_iter().zip([false, false, true]) {
         let answer = logs_in(w, password).await;

@@ -53,9 +53,8 @@ async fn write_for(w: &World, pod: &str, cluster: &str, seconds: u64, total: &mu
     let prefix = format!("writers-{pod}/");
     let duration = format!("{seconds}s");
     let out = ask(w, pod, "writers", &service(cluster), &["--duration", &duration, "--prefix", &prefix]).await?;
-    let last = out.lines().rev().find(|line| line.starts_with('{')).context("the writers' numbers")?;
-    let wrote: Wrote = serde_json::from_str(last)?;
-    let acked = wrote.acked.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+    let wrote = Wrote::read(&out)?;
+    let acked = wrote.acked_flag();
     ask(w, pod, "written-by", &service(cluster), &["--acked", &acked, "--prefix", &prefix]).await?;
     total.writes += wrote.total;
     total.failed += wrote.failed;

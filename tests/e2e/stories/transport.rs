@@ -68,8 +68,7 @@ async fn write(w: &World, pod: &str, tls: bool, doing: &str) -> Result<Wrote> {
     } else {
         ask_plain(w, pod, "writers", "t", &load).await?
     };
-    let last = out.lines().rev().find(|line| line.starts_with('{')).context("the writers' numbers")?;
-    let wrote: Wrote = serde_json::from_str(last)?;
+    let wrote = Wrote::read(&out)?;
     eprintln!(
         "e2e: {}: {doing}: {} writes, {} failed, longest gap {:.0} ms",
         w.story, wrote.total, wrote.failed, wrote.longest_gap_ms
@@ -83,7 +82,7 @@ async fn stop(w: &World, pod: &str) -> Result<()> {
 
 /// No acknowledged write is lost.
 async fn holds(w: &World, pod: &str, tls: bool, writer: &str, wrote: &Wrote) -> Result<()> {
-    let acked = wrote.acked.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+    let acked = wrote.acked_flag();
     let prefix = format!("writers-{writer}/");
     let more = ["--acked", &acked, "--prefix", &prefix];
     let held = if tls {

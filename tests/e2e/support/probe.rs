@@ -68,6 +68,19 @@ pub struct Wrote {
     pub longest_gap_ms: f64,
 }
 
+impl Wrote {
+    /// Reads the numbers from the output of the writers.
+    pub fn read(out: &str) -> Result<Self> {
+        let last = out.lines().rev().find(|line| line.starts_with('{')).context("the writers' numbers")?;
+        Ok(serde_json::from_str(last)?)
+    }
+
+    /// The acknowledged numbers as the probe's flag `--acked` takes them.
+    pub fn acked_flag(&self) -> String {
+        self.acked.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
+    }
+}
+
 /// Client URL of a cluster's Service.
 pub fn service(cluster: &str) -> String {
     format!("http://{cluster}-client:2379")
@@ -103,7 +116,7 @@ impl World {
     }
 
     async fn check_written(&self, cluster: &str, only: &[&str], wrote: &Wrote) -> Result<()> {
-        let acked = wrote.acked.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+        let acked = wrote.acked_flag();
         let words = ["written-by", "--endpoint", &service(cluster), "--acked", &acked];
         self.probe_text(&[&words, only].concat()).await.map(drop)
     }

@@ -39,8 +39,7 @@ pub(super) fn set(seen: &Observed, member: &Member, new: &Template) -> Verdict {
     if new.transport == member.object.spec.process.transport {
         return Ok(());
     }
-    let default = if member.object.spec.tls.is_some() { Transport::Tls } else { Transport::Plaintext };
-    let new = new.transport.unwrap_or(default);
+    let new = member.object.spec.transport_of(new);
     let others = staying(seen).filter(|m| m.name() != member.name());
     let own = member.pod.as_ref().map(pods::transport).is_none_or(|pod| new.reaches(pod));
     rule("I32", own && others.into_iter().all(|m| reaches(m, new)), "no member is two steps from another")
@@ -57,19 +56,18 @@ pub(super) fn set_peer_url(seen: &Observed, name: &str, (id, url): (u64, &str), 
     let is_own = |url: &String| objects::member::is_peer_url_of(&seen.cluster, name, url);
     let same = listed.peer_urls.iter().all(is_own) && url == objects::member::own_peer_url(&member.object);
     rule("I11", same, "a member keeps its place, and its peer URL another scheme only")?;
-    let runs = |pod| template::is_current(pod, &member.object) && pods::transport(pod).peers() == scheme(member);
+    let runs = |pod| {
+        template::is_current(pod, &member.object)
+            && pods::transport(pod).peers() == member.object.spec.transport().peers()
+    };
     let serves = member.live_pod().is_some_and(runs) && answers(seen, etcd, listed);
     rule("I32", serves, "other members dial with TLS what serves TLS, and in plaintext what serves plaintext")
-}
-
-fn scheme(member: &Member) -> Scheme {
-    member.object.spec.transport().peers()
 }
 
 /// Whether a member, the Pod that it has, and the template that a rollback would bring back are within one step.
 fn reaches(member: &Member, step: Transport) -> bool {
     let spec = &member.object.spec;
-    let served = spec.served.as_ref().map(|served| served.transport.unwrap_or_else(|| spec.default_transport()));
+    let served = spec.served.as_ref().map(|served| spec.transport_of(served));
     let pod = member.pod.as_ref().map(pods::transport);
     [Some(spec.transport()), served, pod].into_iter().flatten().all(|it| step.reaches(it))
 }

@@ -6,8 +6,8 @@
 //! thousands of histories; without it the test tries a seeded sample.
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
+use crate::histories::{is_quiet, live_through, soak};
 use crate::world::{Fault, World};
 
 /// Twenty minutes: renewals wait ten seconds for each member, in two planes.
@@ -104,28 +104,12 @@ fn live(history: &History) -> Result<(), TestCaseError> {
     world.rotate("all/last");
     let done = world.run_until(PATIENCE, World::is_exchanged);
     prop_assert!(done, "never exchanged:\n{}", world.log.join("\n"));
-    // I17: from now on the operator writes nothing.
-    world.run_until(100, |_| false);
-    let before = world.writes;
-    world.run_until(200, |_| false);
-    prop_assert_eq!(world.writes, before, "written while nothing happened:\n{}", world.log.join("\n"));
-    Ok(())
-}
-
-fn soak() -> bool {
-    std::env::var("HOLDFAST_SOAK").is_ok_and(|soak| !soak.is_empty())
+    is_quiet(&mut world)
 }
 
 #[test]
 fn cas_are_exchanged_whatever_happens() {
-    let cases = if soak() { 5_000 } else { 24 };
-    let config = Config { cases, failure_persistence: None, max_shrink_iters: 200, ..Config::default() };
-    let mut runner = if soak() {
-        TestRunner::new(config)
-    } else {
-        TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]))
-    };
-    runner.run(&history(), |history| live(&history)).unwrap();
+    live_through(&history(), live);
 }
 
 /// Exchanges both CAs, while the nth act meets this fault; returns whether there are that many acts.

@@ -16,6 +16,7 @@
 )]
 
 mod exchanges;
+mod histories;
 mod interrupted;
 mod model;
 mod plan_props;

@@ -7,8 +7,8 @@
 use holdfast_api::cluster::Options;
 use holdfast_api::transport::Transport;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
+use crate::histories::{is_quiet, live_through};
 use crate::world::{Fault, World};
 
 /// Twenty minutes: three rolls of four members, with two restarts each for a corrected edit.
@@ -61,7 +61,7 @@ fn history() -> impl Strategy<Value = History> {
     (1i32..=4, any::<bool>(), events).prop_map(|(replicas, secure, events)| History { replicas, secure, events })
 }
 
-/// What admission allows: from plaintext to TLS, and back, only while both are allowed.
+/// Edits `spec.tls` as the API server allows it: TLS is turned on and off only through `allowPlaintext`.
 fn edit(world: &mut World, wanted: Transport) {
     let present = world.cluster.as_ref().map(|cluster| cluster.spec.transport()).unwrap();
     let between = present == Transport::ClientsPlaintext || wanted == Transport::ClientsPlaintext;
@@ -129,28 +129,12 @@ fn live(history: &History) -> Result<(), TestCaseError> {
         let done = world.run_until(PATIENCE, arrived);
         prop_assert!(done, "never {:?}:\n{}", end, world.log.join("\n"));
     }
-    // I17: from now on the operator writes nothing.
-    world.run_until(100, |_| false);
-    let before = world.writes;
-    world.run_until(200, |_| false);
-    prop_assert_eq!(world.writes, before, "written while nothing happened:\n{}", world.log.join("\n"));
-    Ok(())
-}
-
-fn soak() -> bool {
-    std::env::var("HOLDFAST_SOAK").is_ok_and(|soak| !soak.is_empty())
+    is_quiet(&mut world)
 }
 
 #[test]
 fn tls_is_turned_on_and_off_whatever_happens() {
-    let cases = if soak() { 5_000 } else { 24 };
-    let config = Config { cases, failure_persistence: None, max_shrink_iters: 200, ..Config::default() };
-    let mut runner = if soak() {
-        TestRunner::new(config)
-    } else {
-        TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]))
-    };
-    runner.run(&history(), |history| live(&history)).unwrap();
+    live_through(&history(), live);
 }
 
 /// The checks of the world find a plan that skips a step.

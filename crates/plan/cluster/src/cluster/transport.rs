@@ -58,7 +58,7 @@ pub(super) fn back(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option
 /// Whether a step reaches a member: its template, the one that a rollback would bring back, and its Pod.
 fn reaches(member: &Member, next: Transport) -> bool {
     let spec = &member.object.spec;
-    let served = spec.served.as_ref().map(|served| served.transport.unwrap_or_else(|| spec.default_transport()));
+    let served = spec.served.as_ref().map(|served| spec.transport_of(served));
     [Some(spec.transport()), served, member.pod.as_ref().map(pods::transport)]
         .into_iter()
         .flatten()

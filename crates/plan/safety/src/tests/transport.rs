@@ -1,4 +1,4 @@
-//! The way between plaintext and TLS: one step, and nobody two steps away.
+//! Safety rules about the steps between plaintext and TLS: a cluster skips no step, and no member is two steps from another.
 
 use holdfast_api::template::Template;
 use holdfast_api::tls::{MemberTls, Tls};
