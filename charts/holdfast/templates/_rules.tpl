@@ -2,7 +2,7 @@
 
 {{- define "holdfast.operatorRules" -}}
 - apiGroups: [holdfast.dev]
-  resources: [etcdbackupstores, etcdsnapshotschedules]
+  resources: [etcdbackupstores, etcdrestores, etcdsnapshotschedules]
   verbs: [get, list, watch]
 - apiGroups: [holdfast.dev]
   resources: [etcdclusters]
@@ -17,7 +17,7 @@
   resources: [etcdmembers]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [holdfast.dev]
-  resources: [etcdbackupstores/status, etcdmembers/status, etcdsnapshots/status, etcdsnapshotschedules/status, etcdusers/status]
+  resources: [etcdbackupstores/status, etcdmembers/status, etcdrestores/status, etcdsnapshots/status, etcdsnapshotschedules/status, etcdusers/status]
   verbs: [update]
 - apiGroups: [holdfast.dev]
   resources: [etcdclusters/status]
@@ -27,6 +27,7 @@
     - etcdbackupstores/finalizers
     - etcdclusters/finalizers
     - etcdmembers/finalizers
+    - etcdrestores/finalizers
     - etcdsnapshots/finalizers
     - etcdsnapshotschedules/finalizers
     - etcdusers/finalizers

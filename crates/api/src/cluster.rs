@@ -18,7 +18,8 @@ use crate::agent::PodMetadata;
 use crate::auth::Auth;
 use crate::blocked_pod::BlockedPod;
 use crate::cluster_rules::{
-    SOURCES, allows_plaintext, grows, issues_on_the_way, once_formed, same, same_below, same_security, stays_in_memory,
+    FORMED, SOURCES, allows_plaintext, grows, issues_on_the_way, once_formed, same, same_below, same_security,
+    stays_in_memory,
 };
 use crate::defragmentation::{Defragmentation, Defragmented, Defragmenting};
 use crate::family::IpFamilyPolicy;
@@ -28,10 +29,12 @@ use crate::pod_security::PodSecurity;
 use crate::repair::{Evidence, GivenUp, Repair, RepairMode, Replaced};
 use crate::restore::{Bootstrap, RestoreStatus, Restoring};
 use crate::template::{FailedTemplate, Rollback};
+use crate::timeline::Returning;
 use crate::tls::{ClientPlane, PeerPlane, Tls, TlsStatus};
 use crate::transport::Transport;
 use crate::upgrade::{Upgrade, UpgradeRecord};
 
+pub use crate::formed::Formed;
 pub use crate::storage::{Medium, Retention, Storage};
 pub use crate::template::{CompactionMode, ExtraEnv, Image, LogLevel, Options, PullPolicy, is_repository};
 
@@ -107,13 +110,9 @@ pub use crate::template::{CompactionMode, ExtraEnv, Image, LogLevel, Options, Pu
     validation = Rule::new("self.metadata.name.size() <= 52 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message(
         "the name must be a DNS label of at most 52 characters that begins with a letter: names of members, Services and Jobs contain this name"
     ),
-    validation = Rule::new(
-        "!has(self.status) || !has(self.status.latches) || !has(self.status.latches.formed) || !has(self.spec.bootstrap) || (has(oldSelf.spec.bootstrap) && self.spec.bootstrap == oldSelf.spec.bootstrap)"
-    )
-    .message("the cluster has formed: spec.bootstrap may only be removed now; to restore again, create a new cluster"),
-    validation = Rule::new(
-        "(has(self.status) && has(self.status.latches) && has(self.status.latches.formed)) || !has(oldSelf.spec.bootstrap) || !has(oldSelf.spec.bootstrap.restore) || (has(self.spec.bootstrap) && has(self.spec.bootstrap.restore))"
-    )
+    validation = once_formed("!has(self.spec.bootstrap) || (has(oldSelf.spec.bootstrap) && self.spec.bootstrap == oldSelf.spec.bootstrap)")
+    .message("the cluster has formed: spec.bootstrap may only be removed now; to return to a snapshot, create an EtcdRestore or a new cluster"),
+    validation = Rule::new(format!("{FORMED} || !has(oldSelf.spec.bootstrap) || !has(oldSelf.spec.bootstrap.restore) || (has(self.spec.bootstrap) && has(self.spec.bootstrap.restore))"))
     .message("the cluster has not formed: spec.bootstrap.restore may be changed, not removed; for an empty cluster, delete this EtcdCluster and create a new EtcdCluster"),
     validation = Rule::new(
         "!has(self.spec.auth) || !self.spec.auth.enabled || !has(self.spec.tls) || !has(self.spec.tls.insecure) || !self.spec.tls.insecure"
@@ -422,6 +421,10 @@ pub struct EtcdClusterStatus {
     /// Source and progress of the restore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<RestoreStatus>,
+    /// The timeline of the cluster: 1 at birth (then absent), one more after each return by an `EtcdRestore`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 2))]
+    pub timeline: Option<u32>,
     /// Which ports of every member speak TLS. Absent while members differ or one does not serve, and in a cluster whose `spec.tls`
     /// never turned TLS on or off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -556,23 +559,12 @@ pub struct Latches {
     /// member gets the step. Absent: as `spec.tls` says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transport: Option<Transport>,
-}
-
-/// First read of the cluster ID.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Formed {
-    /// etcd's cluster ID, hexadecimal.
-    #[serde(rename = "clusterID")]
-    pub cluster_id: String,
-    /// Time of that read (RFC 3339).
-    pub at: String,
-    /// Restore that the data came from.
+    /// The timeline of the cluster: 1 at birth, one more after each return by an `EtcdRestore`. Absent: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub restored_from: Option<Restoring>,
-    /// IDs (hexadecimal) in the `CORRUPT` alarms that the restored data brought along; never IDs of this cluster's
-    /// members. The operator clears alarms with these IDs, except `0`, an alarm that names no member. Empty when
-    /// unknown.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub corrupt_came_along: Vec<String>,
+    #[schemars(range(min = 2))]
+    pub timeline: Option<u32>,
+    /// Return by an `EtcdRestore` that is under way, written before its first step. Removed after the `EtcdRestore` has recorded the
+    /// end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returning: Option<Returning>,
 }

@@ -4,9 +4,12 @@
 
 use kube::core::Rule;
 
+/// CEL: the cluster has formed, or an earlier timeline of it has.
+pub(crate) const FORMED: &str = "(has(self.status) && has(self.status.latches) && (has(self.status.latches.formed) || has(self.status.latches.returning)))";
+
 /// A rule (CEL) that holds from the moment when the cluster has formed.
 pub(crate) fn once_formed(rule: &str) -> Rule {
-    Rule::new(format!("!has(self.status) || !has(self.status.latches) || !has(self.status.latches.formed) || ({rule})"))
+    Rule::new(format!("!{FORMED} || ({rule})"))
 }
 
 /// CEL: an optional field of the spec is what it was.

@@ -117,6 +117,10 @@ reasons! {
     LogStored,
     /// The newest merge of a snapshot and the log succeeded.
     MergeSucceeded,
+    /// The cluster serves the timeline that an EtcdRestore made.
+    Returned,
+    /// The cluster has the timeline that an EtcdRestore names, or a later one.
+    TimelineExists,
 
     // On the way.
     /// The first member is being made.
@@ -175,6 +179,10 @@ reasons! {
     Deleting,
     /// The last snapshot of a deleted cluster is being saved.
     SavingFinalSnapshot,
+    /// A cluster returns to a stored snapshot, in place.
+    Returning,
+    /// A member of an earlier timeline: no Pod, and its claim is kept for a while.
+    SetAside,
     /// Reconciliation is paused by `spec.paused`.
     Paused,
     /// A schedule is suspended by `spec.suspend`.
@@ -345,6 +353,8 @@ reasons! {
     SnapshotNeeded => runbook,
     /// A deleted cluster stays, because its last snapshot is not complete.
     FinalSnapshotHeld => runbook,
+    /// A return of a cluster to a stored snapshot has failed.
+    ReturnFailed => runbook,
     /// Several members show the same evidence of loss at the same time: the cause may be common.
     ReplacementHeld => runbook,
     /// etcd no longer lists a member that had joined.

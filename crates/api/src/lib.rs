@@ -27,6 +27,7 @@ pub mod defragmentation;
 pub mod drill;
 pub mod family;
 pub mod final_snapshot;
+pub mod formed;
 pub mod log;
 pub mod member;
 pub mod name;
@@ -38,6 +39,7 @@ pub mod snapshot;
 pub mod storage;
 pub mod store;
 pub mod template;
+pub mod timeline;
 pub mod tls;
 pub mod transport;
 pub mod upgrade;
@@ -48,6 +50,7 @@ pub use cluster::{EtcdCluster, EtcdClusterSpec, EtcdClusterStatus};
 pub use member::{EtcdMember, EtcdMemberSpec, EtcdMemberStatus};
 pub use schedule::{EtcdSnapshotSchedule, EtcdSnapshotScheduleSpec, EtcdSnapshotScheduleStatus};
 pub use snapshot::{EtcdSnapshot, EtcdSnapshotSpec, EtcdSnapshotStatus};
+pub use timeline::{EtcdRestore, EtcdRestoreSpec, EtcdRestoreStatus};
 pub use user::{EtcdUser, EtcdUserSpec, EtcdUserStatus};
 
 /// API group of every kind.

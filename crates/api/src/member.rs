@@ -12,6 +12,7 @@ use crate::cluster::{Placement, Storage};
 use crate::repair::{Evidence, Refusal};
 use crate::restore::Restoring;
 use crate::template::Template;
+use crate::timeline::Aside;
 use crate::tls::MemberTls;
 use crate::transport::Transport;
 
@@ -48,7 +49,7 @@ fn set_once(field: &str) -> String {
         name = "STATE",
         type_ = "string",
         json_path = ".status.state",
-        description = "Joining, Serving, NotServing, Leaving, Removed or Parked"
+        description = "Joining, Serving, NotServing, Leaving, Removed, Parked, Preparing, Prepared or SetAside"
     ),
     printcolumn(name = "VERSION", type_ = "string", json_path = ".spec.version"),
     printcolumn(name = "REASON", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
@@ -111,6 +112,14 @@ pub struct EtcdMemberSpec {
     /// State of etcd's log when Holdfast parked the member. Removed after the cluster serves again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<Parked>,
+    /// Timeline of the cluster that the member belongs to; absent: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 2))]
+    pub timeline: Option<u32>,
+    /// Return by an `EtcdRestore` that set the member aside: the member has no Pod, and keeps its claim. Removed when the return
+    /// fails and the member serves again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aside: Option<Aside>,
     /// Restore that the cluster's data came from, copied from the cluster to members that join.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restored_from: Option<Restoring>,
@@ -290,7 +299,8 @@ pub struct EtcdMemberStatus {
     /// `voter` or `learner`, as the cluster's status has it; absent while etcd does not list the member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// `Joining`, `Serving`, `NotServing`, `Leaving`, `Removed` or `Parked`.
+    /// `Joining`, `Serving`, `NotServing`, `Leaving`, `Removed`, `Parked`; `Preparing` or `Prepared` before a return; `SetAside` after
+    /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// The member's claim.

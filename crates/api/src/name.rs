@@ -138,6 +138,11 @@ pub fn final_snapshot(cluster: &str, uid: &str) -> String {
     recurring(cluster, uid, "final")
 }
 
+/// Name of the safety snapshot of an `EtcdRestore` with this UID.
+pub fn safety_snapshot(cluster: &str, uid: &str) -> String {
+    recurring(cluster, uid, "safety")
+}
+
 /// A value that fits a label: itself where it does, else its beginning and a hash of the whole.
 pub fn label_value(name: &str) -> String {
     if name.len() <= MAX_LABEL {

@@ -1,11 +1,13 @@
 //! The kinds that the operator reads and writes: one line each.
 //!
-//! Decides which objects of a kind the operator watches, and which kinds may hold an unreadable object: the six custom
+//! Decides which objects of a kind the operator watches, and which kinds may hold an unreadable object: the seven custom
 //! resources. Kubernetes' own kinds are always readable.
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
-use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, EtcdUser};
+use holdfast_api::{
+    EtcdBackupStore, EtcdCluster, EtcdMember, EtcdRestore, EtcdSnapshot, EtcdSnapshotSchedule, EtcdUser,
+};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -204,6 +206,7 @@ cached! {
     backup_stores: EtcdBackupStore, all, |_| None;
     schedules: EtcdSnapshotSchedule, all, |schedule| schedule.spec.cluster_ref.as_ref().map(|named| named.name.as_str());
     users: EtcdUser, all, |user| Some(&user.spec.cluster_ref.name);
+    restores: EtcdRestore, all, |restore| Some(&restore.spec.cluster_ref.name);
     cron_jobs: CronJob, only MANAGED, |_| None;
     deployments: Deployment, only MANAGED, |_| None;
     pods: Pod, only MANAGED, |_| None;

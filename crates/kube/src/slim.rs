@@ -6,7 +6,9 @@
 //! of a status: there the API server keeps the rest.
 
 use holdfast_api::key;
-use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, EtcdUser};
+use holdfast_api::{
+    EtcdBackupStore, EtcdCluster, EtcdMember, EtcdRestore, EtcdSnapshot, EtcdSnapshotSchedule, EtcdUser,
+};
 use holdfast_contract::REQUEST;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::{CronJob, Job, JobSpec};
@@ -59,6 +61,7 @@ impl Slim for EtcdSnapshot {}
 impl Slim for EtcdBackupStore {}
 impl Slim for EtcdSnapshotSchedule {}
 impl Slim for EtcdUser {}
+impl Slim for EtcdRestore {}
 // Plans compare these with the wanted ones, field by field.
 impl Slim for CronJob {}
 impl Slim for Deployment {}

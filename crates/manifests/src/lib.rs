@@ -16,7 +16,9 @@
 )]
 
 use holdfast_api::pod_security::RunAs;
-use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, EtcdUser};
+use holdfast_api::{
+    EtcdBackupStore, EtcdCluster, EtcdMember, EtcdRestore, EtcdSnapshot, EtcdSnapshotSchedule, EtcdUser,
+};
 use kube::CustomResourceExt;
 use serde_json::{Value, json};
 
@@ -134,6 +136,7 @@ pub fn crds() -> Result<Vec<Value>, serde_json::Error> {
         EtcdMember::crd(),
         EtcdSnapshot::crd(),
         EtcdSnapshotSchedule::crd(),
+        EtcdRestore::crd(),
         EtcdUser::crd(),
     ];
     let mut all: Vec<Value> = all.iter().map(serde_json::to_value).collect::<Result<_, _>>()?;

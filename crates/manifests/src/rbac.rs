@@ -18,7 +18,11 @@ struct Rule {
 /// an act.
 const OPERATOR: &[Rule] = &[
     // Specs of people: read only.
-    Rule { group: GROUP, resources: &["etcdbackupstores", "etcdsnapshotschedules"], verbs: &["get", "list", "watch"] },
+    Rule {
+        group: GROUP,
+        resources: &["etcdbackupstores", "etcdrestores", "etcdsnapshotschedules"],
+        verbs: &["get", "list", "watch"],
+    },
     // `patch` only for the finalizer.
     Rule { group: GROUP, resources: &["etcdclusters"], verbs: &["get", "list", "watch", "patch"] },
     // `patch` for the finalizer and for the claim of a user.
@@ -33,6 +37,7 @@ const OPERATOR: &[Rule] = &[
         resources: &[
             "etcdbackupstores/status",
             "etcdmembers/status",
+            "etcdrestores/status",
             "etcdsnapshots/status",
             "etcdsnapshotschedules/status",
             "etcdusers/status",
@@ -48,6 +53,7 @@ const OPERATOR: &[Rule] = &[
             "etcdbackupstores/finalizers",
             "etcdclusters/finalizers",
             "etcdmembers/finalizers",
+            "etcdrestores/finalizers",
             "etcdsnapshots/finalizers",
             "etcdsnapshotschedules/finalizers",
             "etcdusers/finalizers",
@@ -186,13 +192,13 @@ pub(super) fn people() -> [Value; 2] {
     let edit = json!([
         {
             "apiGroups": [GROUP],
-            "resources": ["etcdbackupstores", "etcdclusters", "etcdsnapshots", "etcdsnapshotschedules", "etcdusers"],
+            "resources": ["etcdbackupstores", "etcdclusters", "etcdrestores", "etcdsnapshots", "etcdsnapshotschedules", "etcdusers"],
             "verbs": ["create", "update", "patch", "delete", "deletecollection"],
         },
         {"apiGroups": [GROUP], "resources": ["etcdclusters/scale"], "verbs": ["get", "update", "patch"]},
     ]);
     let view = json!([
-        {"apiGroups": [GROUP], "resources": ["etcdbackupstores", "etcdclusters", "etcdmembers", "etcdsnapshots", "etcdsnapshotschedules", "etcdusers"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [GROUP], "resources": ["etcdbackupstores", "etcdclusters", "etcdmembers", "etcdrestores", "etcdsnapshots", "etcdsnapshotschedules", "etcdusers"], "verbs": ["get", "list", "watch"]},
         {"apiGroups": [GROUP], "resources": ["etcdclusters/scale"], "verbs": ["get"]},
     ]);
     [role("holdfast-edit", "edit", edit), role("holdfast-view", "view", view)]

@@ -80,14 +80,14 @@ fn the_operator_has_no_identity_outside_of_kubernetes() {
 #[test]
 fn the_whole_cluster_gets_definitions_first() {
     let all = kinds(&options(Scope::Cluster));
-    assert_eq!(all[..6], ["CustomResourceDefinition"; 6]);
-    assert_eq!(all[6..8], ["Namespace", "ServiceAccount"]);
+    assert_eq!(all[..7], ["CustomResourceDefinition"; 7]);
+    assert_eq!(all[7..9], ["Namespace", "ServiceAccount"]);
     assert_eq!(all.last().unwrap(), "Deployment");
     let one = |part| kinds(&Options { only: Some(part), ..namespaced() });
     let policy = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
     assert_eq!(
         one(Part::Crds),
-        [["CustomResourceDefinition"; 6].as_slice(), &["ClusterRole"; 2], &policy, &policy, &policy].concat()
+        [["CustomResourceDefinition"; 7].as_slice(), &["ClusterRole"; 2], &policy, &policy, &policy].concat()
     );
     assert_eq!(one(Part::Rbac), ["ServiceAccount", "Role", "RoleBinding"]);
     assert_eq!(one(Part::Deployment), ["Service", "Deployment"]);

@@ -1,15 +1,16 @@
-//! The six kinds with a pass: observer, plan and safety rules of each. Decides nothing.
+//! The seven kinds with a pass: observer, plan and safety rules of each. Decides nothing.
 
 use std::time::Duration;
 
 use holdfast_api::snapshot::Phase;
 use holdfast_api::{
-    EtcdBackupStore, EtcdBackupStoreStatus, EtcdCluster, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, EtcdSnapshot,
-    EtcdSnapshotSchedule, EtcdSnapshotScheduleStatus, EtcdSnapshotStatus, EtcdUser, EtcdUserStatus,
+    EtcdBackupStore, EtcdBackupStoreStatus, EtcdCluster, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, EtcdRestore,
+    EtcdRestoreStatus, EtcdSnapshot, EtcdSnapshotSchedule, EtcdSnapshotScheduleStatus, EtcdSnapshotStatus, EtcdUser,
+    EtcdUserStatus,
 };
 use holdfast_plan::live_reads::lacks_parts;
 use holdfast_plan::safety::{Broken, Checked};
-use holdfast_plan::{Act, Plan, cluster, member, schedule, snapshot, store, user};
+use holdfast_plan::{Act, Plan, cluster, member, returns, schedule, snapshot, store, user};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
@@ -110,6 +111,45 @@ pub(super) struct Schedules;
 /// `EtcdUser`.
 #[derive(Debug)]
 pub(super) struct Users;
+
+/// `EtcdRestore`.
+#[derive(Debug)]
+pub(super) struct Restores;
+
+impl Kind for Restores {
+    const NAME: &'static str = "EtcdRestore";
+    type Object = EtcdRestore;
+    type Status = EtcdRestoreStatus;
+    type Seen = returns::Observed;
+
+    async fn observe(reader: Reader<'_>, name: &str, uid: &str) -> Result<Option<Self::Seen>, Error> {
+        Box::pin(observe::restore::observe(reader, name, uid)).await
+    }
+    fn plan(seen: &Self::Seen, now: Timestamp) -> Plan<Self::Status> {
+        returns::plan(seen, now)
+    }
+    fn check(_seen: &Self::Seen, plan: Plan<Self::Status>) -> Result<Checked<Self::Status>, Broken<Self::Status>> {
+        Checked::reports(plan)
+    }
+    fn is_final(status: &Self::Status) -> bool {
+        status.phase.is_final()
+    }
+    fn object(seen: &Self::Seen) -> &EtcdRestore {
+        &seen.restore
+    }
+    fn status(object: &EtcdRestore) -> Option<&Self::Status> {
+        object.status.as_ref()
+    }
+    fn put_status(object: &mut EtcdRestore, status: Self::Status) {
+        object.status = Some(status);
+    }
+    fn conditions(status: &Self::Status) -> &[Condition] {
+        &status.conditions
+    }
+    fn conditions_mut(status: &mut Self::Status) -> &mut Vec<Condition> {
+        &mut status.conditions
+    }
+}
 
 impl Kind for Clusters {
     const NAME: &'static str = "EtcdCluster";

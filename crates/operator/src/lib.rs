@@ -76,7 +76,7 @@ use holdfast_api::{GROUP, VERSION};
 use holdfast_contract::BuildInfo;
 
 use self::context::{Context, ReadClient, WriteClient, Writes};
-use self::kinds::{BackupStores, Clusters, Members, Schedules, Snapshots, Users};
+use self::kinds::{BackupStores, Clusters, Members, Restores, Schedules, Snapshots, Users};
 use self::metrics::Metrics;
 use self::wake::{Queues, Roots, Wakers};
 use holdfast_kube::api_server::Way;
@@ -240,9 +240,9 @@ async fn stand_down(ctx: &Context, mut work: JoinSet<()>) {
     ctx.metrics.leading(false);
 }
 
-/// Starts the workers of the six queues.
+/// Starts the workers of the seven queues.
 fn begin(ctx: &Arc<Context>, caches: &Caches, queues: Queues, stop: &CancellationToken) -> JoinSet<()> {
-    let Queues { clusters, members, snapshots, backup_stores, schedules, users } = queues;
+    let Queues { clusters, members, snapshots, backup_stores, schedules, users, restores } = queues;
     let mut work = JoinSet::new();
     work.spawn(queues::work::<Clusters>(Arc::clone(ctx), (*caches.clusters).clone(), clusters, stop.clone()));
     work.spawn(queues::work::<Members>(Arc::clone(ctx), (*caches.members).clone(), members, stop.clone()));
@@ -253,6 +253,7 @@ fn begin(ctx: &Arc<Context>, caches: &Caches, queues: Queues, stop: &Cancellatio
         backup_stores,
         stop.clone(),
     ));
+    work.spawn(queues::work::<Restores>(Arc::clone(ctx), (*caches.restores).clone(), restores, stop.clone()));
     work.spawn(queues::work::<Users>(Arc::clone(ctx), (*caches.users).clone(), users, stop.clone()));
     work.spawn(queues::work::<Schedules>(Arc::clone(ctx), (*caches.schedules).clone(), schedules, stop.clone()));
     work
@@ -286,7 +287,7 @@ async fn served(
     stop: &CancellationToken,
     background: &mut JoinSet<anyhow::Result<()>>,
 ) -> anyhow::Result<bool> {
-    // Definitions and roles of an earlier version have no EtcdUsers; clusters and backups go on.
+    // Definitions and roles of an earlier version have no EtcdUsers and no EtcdRestores; clusters and backups go on.
     let wanted = ["etcdbackupstores", "etcdclusters", "etcdmembers", "etcdsnapshots", "etcdsnapshotschedules"];
     let mut logged = String::new();
     loop {
@@ -325,7 +326,7 @@ async fn filled(caches: &Caches) -> anyhow::Result<()> {
     caches.pods.wait_until_ready().await.context(gone)?;
     caches.claims.wait_until_ready().await.context(gone)?;
     caches.services.wait_until_ready().await.context(gone)?;
-    // Neither the EndpointSlices, the Deployments nor the EtcdUsers: roles of an earlier version forbid the operator to read them. No act needs the
+    // Neither the EndpointSlices, the Deployments, the EtcdUsers nor the EtcdRestores: roles of an earlier version forbid the operator to read them. No act needs the
     // former; a pass that needs a Deployment reads it from the API server until the cache is complete.
     caches.budgets.wait_until_ready().await.context(gone)?;
     caches.jobs.wait_until_ready().await.context(gone)

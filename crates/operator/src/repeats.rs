@@ -106,6 +106,8 @@ pub(super) const fn patched(act: &mut Act) -> Option<&mut Target> {
         | Act::SetPodMetadata { pod: target, .. }
         | Act::Park { member: target, .. }
         | Act::Unpark { member: target }
+        | Act::SetAside { member: target, .. }
+        | Act::TakeBack { member: target, .. }
         | Act::AnnounceCertificates { member: target, .. }
         | Act::LatchJoined { member: target, .. }
         | Act::ForbidEmptyStart { pod: target, .. }

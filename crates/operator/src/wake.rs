@@ -1,11 +1,13 @@
-//! The queues of the six kinds, and which objects a changed object concerns. Decides nothing about contents.
+//! The queues of the seven kinds, and which objects a changed object concerns. Decides nothing about contents.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use futures::channel::mpsc;
 use holdfast_api::restore::Restore;
 use holdfast_api::snapshot::Phase;
-use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, EtcdUser, key, name};
+use holdfast_api::{
+    EtcdBackupStore, EtcdCluster, EtcdMember, EtcdRestore, EtcdSnapshot, EtcdSnapshotSchedule, EtcdUser, key, name,
+};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 
@@ -13,7 +15,7 @@ use holdfast_kube::caches::Cache;
 use holdfast_kube::kinds::Cached;
 use holdfast_kube::kinds::Caches;
 
-/// The sending ends of the queues of the six kinds; absent in a standby, which must not fill them.
+/// The sending ends of the queues of the seven kinds; absent in a standby, which must not fill them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wakers(Arc<RwLock<Option<Senders>>>);
 
@@ -25,6 +27,7 @@ struct Senders {
     backup_stores: mpsc::UnboundedSender<ObjectRef<EtcdBackupStore>>,
     schedules: mpsc::UnboundedSender<ObjectRef<EtcdSnapshotSchedule>>,
     users: mpsc::UnboundedSender<ObjectRef<EtcdUser>>,
+    restores: mpsc::UnboundedSender<ObjectRef<EtcdRestore>>,
 }
 
 /// The receiving ends of the queues.
@@ -36,6 +39,7 @@ pub(super) struct Queues {
     pub(super) backup_stores: mpsc::UnboundedReceiver<ObjectRef<EtcdBackupStore>>,
     pub(super) schedules: mpsc::UnboundedReceiver<ObjectRef<EtcdSnapshotSchedule>>,
     pub(super) users: mpsc::UnboundedReceiver<ObjectRef<EtcdUser>>,
+    pub(super) restores: mpsc::UnboundedReceiver<ObjectRef<EtcdRestore>>,
 }
 
 /// The objects that a changed object concerns: each gets a pass.
@@ -47,6 +51,7 @@ pub(super) struct Concerned {
     pub(super) backup_stores: Vec<ObjectRef<EtcdBackupStore>>,
     pub(super) schedules: Vec<ObjectRef<EtcdSnapshotSchedule>>,
     pub(super) users: Vec<ObjectRef<EtcdUser>>,
+    pub(super) restores: Vec<ObjectRef<EtcdRestore>>,
 }
 
 impl Wakers {
@@ -58,7 +63,8 @@ impl Wakers {
         let (backup_stores, backup_stores_out) = mpsc::unbounded();
         let (schedules, schedules_out) = mpsc::unbounded();
         let (users, users_out) = mpsc::unbounded();
-        let senders = Senders { clusters, members, snapshots, backup_stores, schedules, users };
+        let (restores, restores_out) = mpsc::unbounded();
+        let senders = Senders { clusters, members, snapshots, backup_stores, schedules, users, restores };
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(senders);
         Queues {
             clusters: clusters_out,
@@ -67,6 +73,7 @@ impl Wakers {
             backup_stores: backup_stores_out,
             schedules: schedules_out,
             users: users_out,
+            restores: restores_out,
         }
     }
 
@@ -104,6 +111,9 @@ impl Wakers {
         for one in concerned.users {
             let _ = senders.users.unbounded_send(one);
         }
+        for one in concerned.restores {
+            let _ = senders.restores.unbounded_send(one);
+        }
     }
 }
 
@@ -122,7 +132,7 @@ fn references<K: Cached>(objects: &[Arc<K>]) -> Vec<ObjectRef<K>> {
 /// The label that the Job controller puts on its Pods.
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 
-/// The caches of the six kinds.
+/// The caches of the seven kinds.
 #[derive(Clone, Debug)]
 pub(super) struct Roots {
     pub(super) clusters: Cache<EtcdCluster>,
@@ -131,6 +141,7 @@ pub(super) struct Roots {
     pub(super) backup_stores: Cache<EtcdBackupStore>,
     pub(super) schedules: Cache<EtcdSnapshotSchedule>,
     pub(super) users: Cache<EtcdUser>,
+    pub(super) restores: Cache<EtcdRestore>,
 }
 
 impl From<&Caches> for Roots {
@@ -142,12 +153,13 @@ impl From<&Caches> for Roots {
             backup_stores: caches.backup_stores.clone(),
             schedules: caches.schedules.clone(),
             users: caches.users.clone(),
+            restores: caches.restores.clone(),
         }
     }
 }
 
 impl Roots {
-    /// All objects of the six kinds.
+    /// All objects of the seven kinds.
     pub(super) fn all(&self) -> Concerned {
         Concerned {
             clusters: references(&self.clusters.state()),
@@ -156,6 +168,7 @@ impl Roots {
             backup_stores: references(&self.backup_stores.state()),
             schedules: references(&self.schedules.state()),
             users: references(&self.users.state()),
+            restores: references(&self.restores.state()),
         }
     }
 
@@ -177,12 +190,19 @@ impl Roots {
             backup_stores: vec![],
             schedules: references(&self.schedules.of_cluster(&namespace, &name)),
             users: references(&self.users.of_cluster(&namespace, &name)),
+            restores: references(&self.restores.of_cluster(&namespace, &name)),
         }
     }
 
     /// The user alone.
     pub(super) fn of_user(user: &EtcdUser) -> Concerned {
         Concerned { users: vec![reference(user)], ..Concerned::default() }
+    }
+
+    /// The restore, and the cluster that returns by it.
+    pub(super) fn of_restore(restore: &EtcdRestore) -> Concerned {
+        let cluster = ObjectRef::new(&restore.spec.cluster_ref.name).within(&restore.namespace().unwrap_or_default());
+        Concerned { clusters: vec![cluster], restores: vec![reference(restore)], ..Concerned::default() }
     }
 
     /// The member and its cluster.
@@ -199,10 +219,16 @@ impl Roots {
             let restore = c.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref());
             restore.and_then(|r| r.snapshot_ref.as_ref()).is_some_and(|r| r.name == name)
         };
+        let returns = self.restores.within(&namespace, |restore| {
+            restore.spec.from.snapshot_ref.as_ref().is_some_and(|named| named.name == name)
+        });
+        let returns = returns.iter().map(|restore| &restore.spec.cluster_ref.name);
+        let returns: Vec<_> = returns.map(|named| ObjectRef::new(named).within(&namespace)).collect();
         let complete = snapshot.status.as_ref().is_some_and(|s| s.phase == Phase::Complete);
         let source = snapshot.spec.cluster_ref.as_ref().filter(|_| complete).map(|r| r.name.clone());
         let saved = |c: &EtcdCluster| c.metadata.name.is_some() && c.metadata.name == source;
         let clusters = references(&self.clusters.within(&namespace, |c| names_it(c) || saved(c)));
+        let clusters = clusters.into_iter().chain(returns).collect();
         let schedules = self.schedules_labelled(snapshot);
         Concerned { clusters, snapshots: vec![reference(snapshot)], schedules, ..Concerned::default() }
     }
@@ -235,6 +261,7 @@ impl Roots {
             backup_stores: vec![reference(store)],
             schedules: references(&self.schedules.within(&namespace, runs)),
             users: vec![],
+            restores: vec![],
         }
     }
 
@@ -352,6 +379,7 @@ mod tests {
             backup_stores: filled(vec![store("vault"), store("other")]),
             schedules: filled(vec![schedule("nightly", "a", "vault"), schedule("hourly", "b", "other")]),
             users: filled(vec![user("shop", "a"), user("till", "b")]),
+            restores: filled(vec![]),
         }
     }
 

@@ -8,7 +8,9 @@
 use std::sync::Arc;
 
 use futures::StreamExt;
-use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, EtcdUser};
+use holdfast_api::{
+    EtcdBackupStore, EtcdCluster, EtcdMember, EtcdRestore, EtcdSnapshot, EtcdSnapshotSchedule, EtcdUser,
+};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
@@ -92,6 +94,12 @@ impl Watched for EtcdUser {
     }
 }
 
+impl Watched for EtcdRestore {
+    fn concerns(&self, _roots: &Roots) -> Concerned {
+        Roots::of_restore(self)
+    }
+}
+
 impl Watched for CronJob {}
 
 impl Watched for Deployment {}
@@ -130,6 +138,7 @@ pub(super) fn watch_all(
     tasks.spawn(watch(writers.backup_stores, Arc::clone(ctx), wakers.clone(), namespace.clone()));
     tasks.spawn(watch(writers.schedules, Arc::clone(ctx), wakers.clone(), namespace.clone()));
     tasks.spawn(watch(writers.users, Arc::clone(ctx), wakers.clone(), namespace.clone()));
+    tasks.spawn(watch(writers.restores, Arc::clone(ctx), wakers.clone(), namespace.clone()));
     tasks.spawn(watch(writers.cron_jobs, Arc::clone(ctx), wakers.clone(), namespace.clone()));
     tasks.spawn(watch(writers.deployments, Arc::clone(ctx), wakers.clone(), namespace.clone()));
     tasks.spawn(watch(writers.pods, Arc::clone(ctx), wakers.clone(), namespace.clone()));

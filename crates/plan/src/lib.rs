@@ -2,6 +2,6 @@
 
 pub use holdfast_backup::{schedule, snapshot, store};
 pub use holdfast_base::*;
-pub use holdfast_cluster::{cluster, member};
+pub use holdfast_cluster::{cluster, member, returns};
 pub use holdfast_safety as safety;
 pub use holdfast_users as user;

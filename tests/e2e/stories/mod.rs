@@ -39,6 +39,7 @@ mod removal;
 mod replace;
 mod restores;
 mod retention;
+mod returns;
 mod robustness;
 mod rolling;
 mod rotation;
@@ -122,6 +123,8 @@ pub fn all() -> Vec<Story> {
         story!("upgrade_back_and_refused", upgrade::back),
         story!("volume_grows_online", volumes::online),
         story!("the_last_snapshot", ending::tell),
+        story!("back_in_place", returns::in_place),
+        story!("back_fails_and_returns", returns::fails),
         story!("space_comes_back", defrag::comes_back),
         story!("nospace_ends_by_itself", defrag::full),
         story!("nospace_says_the_ways_out", defrag::quota_grows),

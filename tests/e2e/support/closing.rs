@@ -104,14 +104,15 @@ impl World {
         } else {
             None
         };
-        for kind in ["EtcdSnapshotSchedule", "EtcdSnapshot", "EtcdUser", "EtcdCluster"] {
+        for kind in ["EtcdSnapshotSchedule", "EtcdRestore", "EtcdSnapshot", "EtcdUser", "EtcdCluster"] {
             let api = self.api(kind);
             patiently(async |_| api.delete_collection(&DeleteParams::background(), &ListParams::default()).await)
                 .await?;
         }
         until_within("clusters, members, users and snapshots to go", PATIENCE, LOOK, async || {
             let mut left = vec![];
-            for kind in ["EtcdMember", "EtcdSnapshot", "EtcdUser", "EtcdCluster", "EtcdSnapshotSchedule"] {
+            for kind in ["EtcdMember", "EtcdRestore", "EtcdSnapshot", "EtcdUser", "EtcdCluster", "EtcdSnapshotSchedule"]
+            {
                 left.extend(self.names(kind).await?);
                 if !left.is_empty() {
                     return Ok(Err(format!("still there: {left:?}")));

@@ -15,13 +15,14 @@ use super::kube_helpers::{json, patiently};
 use super::world::World;
 
 /// Kinds whose objects are kept whole.
-const KINDS: [&str; 14] = [
+const KINDS: [&str; 15] = [
     "EtcdCluster",
     "EtcdMember",
     "EtcdSnapshot",
     "EtcdSnapshotSchedule",
     "EtcdBackupStore",
     "EtcdUser",
+    "EtcdRestore",
     "Pod",
     "Job",
     "CronJob",

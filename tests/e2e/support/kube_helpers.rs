@@ -10,9 +10,13 @@ use serde_json::Value;
 /// An API for a kind by its usual name.
 pub fn api(client: &Client, namespace: &str, kind: &str) -> Api<DynamicObject> {
     let (group, version) = match kind {
-        "EtcdBackupStore" | "EtcdCluster" | "EtcdMember" | "EtcdSnapshot" | "EtcdSnapshotSchedule" | "EtcdUser" => {
-            ("holdfast.dev", "v1alpha1")
-        }
+        "EtcdBackupStore"
+        | "EtcdCluster"
+        | "EtcdMember"
+        | "EtcdRestore"
+        | "EtcdSnapshot"
+        | "EtcdSnapshotSchedule"
+        | "EtcdUser" => ("holdfast.dev", "v1alpha1"),
         "Job" | "CronJob" => ("batch", "v1"),
         "Deployment" | "StatefulSet" => ("apps", "v1"),
         "PodDisruptionBudget" => ("policy", "v1"),

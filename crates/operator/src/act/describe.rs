@@ -6,6 +6,8 @@ use holdfast_api::cluster::Latches;
 use holdfast_api::key;
 use holdfast_api::restore::{Newest, Restoring};
 use holdfast_api::schedule::PruneRun;
+use holdfast_api::timeline::{ReturnPhase, Returning};
+use holdfast_plan::cluster::timeline::waits_for;
 use holdfast_plan::{Act, Target, Unelectable};
 use holdfast_plan::{Alarm, AlarmKind};
 use kube::api::ObjectMeta;
@@ -59,6 +61,9 @@ pub(crate) fn describe(act: &Act) -> Description {
     let named = |metadata: &ObjectMeta| metadata.name.clone().unwrap_or_default();
     match act {
         Act::Latch(latches) => {
+            if let Some(record) = &latches.returning {
+                return returning(record);
+            }
             let described = step("Latch", "", latched(latches));
             if latches.orphan.is_some() || latches.failed_template.is_some() || latches.upgrade.is_some() {
                 described
@@ -146,6 +151,13 @@ pub(crate) fn describe(act: &Act) -> Description {
         }
         Act::LatchRemoved { member, .. } => step("LatchRemoved", &on(member), "etcd does not list the member any more"),
         Act::Park { member, .. } => step("Park", &on(member), "is parked: its Pod ends, its claim stays"),
+        Act::SetAside { member, aside } => {
+            let sentence = format!("is set aside for timeline {}: its Pod ends, its claim stays", aside.timeline);
+            step("SetAside", &on(member), sentence).with_event("MemberSetAside")
+        }
+        Act::TakeBack { member, .. } => {
+            step("TakeBack", &on(member), "starts again: the return has failed").with_event("MemberTakenBack")
+        }
         Act::Unpark { member } => step("Unpark", &on(member), "is back at the index at which it was parked"),
         Act::Issue(it) => {
             let object = named(&it.metadata);
@@ -288,9 +300,26 @@ fn newest(restoring: &Restoring) -> String {
 
 /// Whether the latch is that of a cluster which forms at this moment.
 fn is_only_formed(latches: &Latches) -> bool {
-    let Latches { formed, restoring, .. } = latches;
+    let Latches { formed, restoring, timeline, .. } = latches;
     formed.is_some()
-        && *latches == Latches { formed: formed.clone(), restoring: restoring.clone(), ..Latches::default() }
+        && *latches
+            == Latches {
+                formed: formed.clone(),
+                restoring: restoring.clone(),
+                timeline: *timeline,
+                ..Latches::default()
+            }
+}
+
+/// Returns the step of a return in words, with its Event.
+fn returning(returning: &Returning) -> Description {
+    let described = step("Latch", "", waits_for(returning));
+    match returning.phase() {
+        ReturnPhase::Preparing => described.with_event("ReturnStarted"),
+        ReturnPhase::Complete => described.with_event("Returned"),
+        ReturnPhase::TurningBack | ReturnPhase::Failed => described.with_warning("ReturnFailed"),
+        _ => described.with_event("Returning"),
+    }
 }
 
 fn latched(latches: &Latches) -> String {

@@ -139,6 +139,8 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, server: Option<&Addres
         | Act::LatchRemoved { .. }
         | Act::Park { .. }
         | Act::Unpark { .. }
+        | Act::SetAside { .. }
+        | Act::TakeBack { .. }
         | Act::EndLeaderRequest { .. }
         | Act::ClaimUser { .. }
         | Act::AnnounceCertificates { .. }

@@ -169,6 +169,7 @@ impl Pool {
             applied_index: response.raft_applied_index(),
             learner: response.is_learner(),
             leader: response.leader(),
+            revision: header.revision(),
         };
         Ok(MemberStatus { answer, alarms: response.errors().iter().filter_map(|text| alarm(text)).collect() })
     }

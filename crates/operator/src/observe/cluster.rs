@@ -6,22 +6,16 @@ use std::time::Duration;
 
 use holdfast_api::cluster::LastSnapshot;
 use holdfast_api::condition::Wanted;
-use holdfast_api::restore::Restore;
-use holdfast_api::schedule::PruneRun;
+use holdfast_api::timeline::ReturnPhase;
 use holdfast_api::transport::Transport;
-use holdfast_api::{
-    EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, component, key, name,
-};
-use holdfast_kube::kinds::Cached;
+use holdfast_api::{EtcdCluster, EtcdMember, EtcdSnapshot, component, key, name, timeline};
 use holdfast_plan::cluster::{
-    Answer, ClusterJob, Ending, ForeignVolume, Member, Membership, Observed, Saving, asks_for_another_minor,
+    Answer, ClusterJob, Ending, ForeignVolume, KeyHash, Member, Membership, Observed, Saving, asks_for_another_minor,
     asks_for_hashes, has_turn, name_of_final_snapshot, name_of_requested_snapshot, newest, saving,
 };
-use holdfast_plan::schedule::{healthy, live_job, live_run};
-use holdfast_plan::snapshot::live_removal;
+use holdfast_plan::schedule::healthy;
 use holdfast_plan::{Act, Seen, Unread, ending, meta, pods};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -30,7 +24,8 @@ use rand::RngExt;
 
 use super::certificates;
 use super::growth::refused_growth;
-use super::snapshot::{pods_of, refusal, terminates};
+use super::snapshot::terminates;
+use super::source::{Source, cluster_jobs, read_source, returns};
 use super::successor::next_pods;
 use super::{labelled, owned_by};
 use crate::context::Context;
@@ -45,15 +40,36 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
     let Some(cluster) = reader.get::<EtcdCluster>(named).await?.filter(|c| c.uid().as_deref() == Some(uid)) else {
         return Ok(None);
     };
-    let restore = cluster.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref());
-    let wanted_snapshot = restore.and_then(|r| r.snapshot_ref.as_ref()).map(|r| r.name.clone());
-    let wanted_store = restore.and_then(Restore::store).map(str::to_owned);
-    let wants_latest = restore.is_some_and(|r| r.latest.is_some());
+    read(reader, cluster).await.map(Some)
+}
+
+/// Reads the cluster of this name with its children, for the record of a return; `None` when there is none.
+pub(super) async fn observe_named(reader: Reader<'_>, named: &str) -> Result<Option<Observed>, Error> {
+    match reader.get::<EtcdCluster>(named).await? {
+        Some(cluster) => Box::pin(read(reader, cluster)).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+async fn read(reader: Reader<'_>, cluster: EtcdCluster) -> Result<Observed, Error> {
+    let (named, uid) = (&cluster.name_any(), &cluster.uid().unwrap_or_default());
+    // By a field that only the operator writes: a member that lost its label must not look absent.
+    let objects =
+        reader.list::<EtcdMember>(Only::Field("spec.clusterRef.uid", uid), |m| m.spec.cluster_ref.uid == *uid).await?;
+    let returns = returns(reader, &cluster, &objects).await?;
+    let latches = cluster.status.as_ref().map(|status| &status.latches);
+    let returning = latches.and_then(|latches| latches.returning.as_ref());
+    let first = cluster.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref());
+    // A cluster that has formed restores for an EtcdRestore alone.
+    let restore = match &returns {
+        Some(returns) => Some(&returns.spec.from),
+        None => first,
+    };
     let formed = cluster.status.as_ref().is_some_and(|s| s.latches.formed.is_some());
-    let restores = restore.is_some() && !formed;
-    let (objects, pods, claims, peer_service, client_service, budget, snapshot, store, foreign, searches, prunes) = futures::try_join!(
-        // By a field that only the operator writes: a member that lost its label must not look absent.
-        reader.list::<EtcdMember>(Only::Field("spec.clusterRef.uid", uid), |m| m.spec.cluster_ref.uid == uid),
+    let restores = !formed || returns.is_some();
+    // Until the source is latched.
+    let seeks = if returns.is_some() { returning.is_none() } else { !formed };
+    let (pods, claims, peer_service, client_service, budget, foreign, source) = futures::try_join!(
         reader.list::<Pod>(Only::Label(key::CLUSTER_UID, uid), |p| labelled(p, key::CLUSTER_UID, uid)),
         reader.list::<PersistentVolumeClaim>(Only::Label(key::CLUSTER_UID, uid), |c| labelled(
             c,
@@ -63,19 +79,10 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         async { reader.get::<Service>(&name::peer_service(named)).await },
         async { reader.get::<Service>(&name::client_service(named)).await },
         async { reader.get::<PodDisruptionBudget>(&name::budget(named)).await },
-        named_object::<EtcdSnapshot>(reader, wanted_snapshot.as_deref()),
-        named_object::<EtcdBackupStore>(reader, wanted_store.as_deref()),
         async { if formed { Ok(vec![]) } else { foreign(reader, named, uid).await } },
-        async { if formed || !wants_latest { Ok(vec![]) } else { cluster_jobs(reader, uid).await } },
-        // After the cluster with its latch: a schedule that latches later reads that latch.
-        async { if restores { removals(reader).await } else { Ok(vec![]) } },
+        read_source(reader, restore, (restores, seeks), uid),
     )?;
-    let refusal = refused_search(reader, searches.last()).await;
-    // Only the `EtcdSnapshot`, once read, names the store that it was saved to.
-    let store = match (store, saved_to(snapshot.as_ref()).filter(|_| !formed)) {
-        (None, Some(wanted)) => Some(Seen::Known(reader.get::<EtcdBackupStore>(wanted).await?)),
-        (store, _) => store,
-    };
+    let Source { snapshot, store, searches, prunes, refusal } = source;
     let (foreign, foreign_members) = if formed && objects.is_empty() {
         futures::try_join!(self::foreign(reader, named, uid), foreign_members(reader, named, uid))?
     } else {
@@ -84,7 +91,15 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
     let foreign = [foreign, orphaned(&cluster, &objects, &claims)].concat();
     let stray = |pod: &&Pod| !objects.iter().any(|member| owned_by(*pod, &member.uid().unwrap_or_default()));
     let stray_pods = pods.iter().filter(stray).map(ResourceExt::name_any).collect();
-    let members: Vec<Member> = objects.into_iter().map(|object| with_parts(object, &pods, &claims)).collect();
+    let present = timeline::of_cluster(&cluster, objects.iter());
+    let all = objects.into_iter().map(|object| with_parts(object, &pods, &claims));
+    let (members, others): (Vec<Member>, Vec<Member>) =
+        all.partition(|m| m.object.spec.aside.is_none() && timeline::of_member(&m.object) == present);
+    let saves = returning.filter(|returning| returning.phase() == ReturnPhase::Saving);
+    let safety_snapshot = match saves {
+        Some(returning) => reader.get::<EtcdSnapshot>(&name::safety_snapshot(named, &returning.uid)).await?,
+        None => None,
+    };
 
     let Preflight { rehearsals, backup, requested } = preflight(reader, &cluster, &members).await?;
     let ending = if ending::asked_for_snapshot(&cluster) { Some(read_ending(reader, &cluster).await?) } else { None };
@@ -101,26 +116,21 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
     };
     let (certificates, login) = read.map_or((None, None), |(all, login)| (Some(all), login));
 
-    let addresses: Vec<Address> = members.iter().filter_map(|m| address(m, login.as_ref())).collect();
-    let (pool, news) = (&reader.ctx.etcd, reader.ctx.wakers.news_of(&cluster));
-    let round = etcd::answers(pool, &addresses, &news).await;
-    let etcd = etcd::membership(pool, &addresses, &round).await;
-    let latches = cluster.status.as_ref().map(|status| &status.latches);
-    let alarms = etcd.known().and_then(|etcd| asks_for_hashes(etcd, latches?.replaced.as_ref()));
-    let hashes = etcd::hashes(pool, &addresses, alarms.as_deref(), &news);
-    let answers: BTreeMap<_, _> =
-        round.answers.into_iter().filter_map(|(member, answer)| answer_of_member(&members, member, answer)).collect();
+    let Answers { etcd, servers: answers, hashes, auth } = ask(reader, &cluster, &members, login.as_ref()).await;
     let (refused_growth, next_pods) =
         futures::join!(refused_growth(reader, &cluster, &members), next_pods(reader, &cluster, &members));
     let (last_snapshot, saving) = of_snapshots(reader, named, uid);
 
-    Ok(Some(Observed {
-        auth: auth(reader, &cluster, leader_of(&etcd, &answers, &addresses)).await,
+    Ok(Observed {
+        auth,
         has_turn: takes_turn(reader, &cluster),
         refused_growth,
         next_pods,
         cluster,
         members,
+        others,
+        returns,
+        safety_snapshot,
         peer_service,
         client_service,
         budget,
@@ -148,7 +158,30 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         client_endpoints: client_endpoints(reader, named),
         fresh_suffix: fresh_suffix(),
         settings: reader.ctx.settings.clone(),
-    }))
+    })
+}
+
+/// Answers of a cluster's servers.
+struct Answers {
+    etcd: Seen<Membership>,
+    servers: BTreeMap<String, Seen<Answer>>,
+    hashes: BTreeMap<String, KeyHash>,
+    auth: Option<bool>,
+}
+
+/// Asks each member, and reads the membership.
+async fn ask(reader: Reader<'_>, cluster: &EtcdCluster, members: &[Member], login: Option<&Login>) -> Answers {
+    let addresses: Vec<Address> = members.iter().filter_map(|m| address(m, login)).collect();
+    let (pool, news) = (&reader.ctx.etcd, reader.ctx.wakers.news_of(cluster));
+    let round = etcd::answers(pool, &addresses, &news).await;
+    let etcd = etcd::membership(pool, &addresses, &round).await;
+    let latches = cluster.status.as_ref().map(|status| &status.latches);
+    let alarms = etcd.known().and_then(|etcd| asks_for_hashes(etcd, latches?.replaced.as_ref()));
+    let hashes = etcd::hashes(pool, &addresses, alarms.as_deref(), &news);
+    let answers: BTreeMap<_, _> =
+        round.answers.into_iter().filter_map(|(member, answer)| answer_of_member(members, member, answer)).collect();
+    let auth = auth(reader, cluster, leader_of(&etcd, &answers, &addresses)).await;
+    Answers { etcd, servers: answers, hashes, auth }
 }
 
 /// Asks whether authentication is on. In plaintext the operator has no login, and etcd says so itself; on the way between plaintext and
@@ -168,34 +201,6 @@ fn leader_of<'a>(
     let leader = etcd.known()?.leader?;
     let leads = |at: &&Address| answers.get(&at.member).and_then(Seen::known).is_some_and(|it| it.member_id == leader);
     addresses.iter().find(leads)
-}
-
-/// Reads an object that the spec names; `None` where the spec names none.
-async fn named_object<K: Cached>(reader: Reader<'_>, wanted: Option<&str>) -> Result<Option<Seen<Option<K>>>, Error> {
-    match wanted {
-        Some(wanted) => reader.get::<K>(wanted).await.map(|found| Some(Seen::Known(found))),
-        None => Ok(None),
-    }
-}
-
-/// Why the API server refuses the Pod of a search.
-async fn refused_search(reader: Reader<'_>, search: Option<&ClusterJob>) -> Option<String> {
-    refusal(reader, search.map(|s| &s.job), search.map_or(&[], |s| s.pods.as_slice())).await
-}
-
-/// The runs that may remove snapshots: of schedules, of snapshots that are being deleted, and of the Jobs that both leave behind.
-async fn removals(reader: Reader<'_>) -> Result<Vec<PruneRun>, Error> {
-    let removes = |job: &Job| job.annotations().contains_key(key::PRUNE_RUN);
-    let goes = |snapshot: &EtcdSnapshot| snapshot.status.as_ref().is_some_and(|status| status.removal.is_some());
-    let (schedules, snapshots, jobs) = futures::try_join!(
-        reader.list::<EtcdSnapshotSchedule>(Only::Everything, |_| true),
-        reader.list::<EtcdSnapshot>(Only::Everything, goes),
-        reader.list::<Job>(Only::Everything, removes),
-    )?;
-    let now = clock::now();
-    let latched = schedules.iter().filter_map(|schedule| live_run(schedule, now));
-    let latched = latched.chain(snapshots.iter().filter_map(|snapshot| live_removal(snapshot, now)));
-    Ok(latched.chain(jobs.iter().filter_map(|job| live_job(job, now))).collect())
 }
 
 /// The last snapshot, and the saves that are under way. From the cache in both views: the list of a cluster's snapshots is long, the
@@ -316,29 +321,12 @@ async fn foreign_members(reader: Reader<'_>, named: &str, uid: &str) -> Result<V
     Ok(reader.list::<EtcdMember>(Only::Everything, earlier).await?.iter().map(ResourceExt::name_any).collect())
 }
 
-/// Name of the `EtcdBackupStore` that a snapshot was saved to.
-fn saved_to(snapshot: Option<&Seen<Option<EtcdSnapshot>>>) -> Option<&str> {
-    let status = snapshot?.known()?.as_ref()?.status.as_ref()?;
-    Some(status.store.as_ref()?.name.as_str())
-}
-
 async fn its_member_goes(reader: Reader<'_>, claim: &PersistentVolumeClaim) -> Result<bool, Error> {
     let (Some(member), Some(uid)) = (claim.labels().get(key::MEMBER), claim.labels().get(key::MEMBER_UID)) else {
         return Ok(false);
     };
     let member = reader.get::<EtcdMember>(member).await?;
     Ok(member.is_some_and(|m| m.uid().as_ref() == Some(uid) && m.meta().deletion_timestamp.is_some()))
-}
-
-/// The Jobs of a cluster, which look for the latest snapshot or rehearse an upgrade, and their Pods, oldest first.
-async fn cluster_jobs(reader: Reader<'_>, uid: &str) -> Result<Vec<ClusterJob>, Error> {
-    let mut jobs = reader.list::<Job>(Only::Everything, |job| owned_by(job, uid)).await?;
-    jobs.sort_by_key(|job| job.creation_timestamp().map(|at| at.0));
-    let with_pods = jobs.into_iter().map(|job| async move {
-        let pods = pods_of(reader, Some(&job)).await?;
-        Ok(ClusterJob { job, pods })
-    });
-    futures::future::try_join_all(with_pods).await
 }
 
 fn with_parts(object: EtcdMember, pods: &[Pod], claims: &[PersistentVolumeClaim]) -> Member {

@@ -6,9 +6,11 @@ mod certificates;
 pub(super) mod cluster;
 mod growth;
 pub(super) mod member;
+pub(super) mod restore;
 mod restores;
 pub(super) mod schedule;
 pub(super) mod snapshot;
+mod source;
 mod successor;
 pub(super) mod user;
 

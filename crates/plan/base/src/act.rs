@@ -11,6 +11,7 @@ use holdfast_api::member::{Joined, Leaving, Parked, Removed};
 use holdfast_api::schedule::PruneRun;
 use holdfast_api::snapshot::Removal;
 use holdfast_api::template::Template;
+use holdfast_api::timeline::Aside;
 use holdfast_api::tls::Trusts;
 use holdfast_api::user::{PasswordRef, Permission};
 use holdfast_api::{EtcdMember, EtcdSnapshot};
@@ -285,6 +286,20 @@ pub enum Act {
     Unpark {
         /// The member.
         member: Target,
+    },
+    /// Latch `spec.aside` of a member of the earlier timeline. The member's own pass then deletes the Pod.
+    SetAside {
+        /// The member.
+        member: Target,
+        /// The return, with term and index of the member's log.
+        aside: Aside,
+    },
+    /// Let a member that was set aside start again: the return failed. Clients come when the leader has applied the index.
+    TakeBack {
+        /// The member.
+        member: Target,
+        /// Term and index of the member's log.
+        parked: Parked,
     },
     /// Write a Secret with a new CA or new certificates.
     Issue(Box<Issue>),

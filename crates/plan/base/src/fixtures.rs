@@ -213,6 +213,7 @@ pub fn answer(n: usize) -> Answer {
         applied_index: 1_000_000,
         learner: false,
         leader: id(0),
+        revision: 1_000,
     }
 }
 

@@ -20,7 +20,7 @@ pub fn lacks_parts(member: &EtcdMember, has_pod: bool, has_claim: bool, now: Tim
     let goes = member.metadata.deletion_timestamp.is_some() || spec.removed.is_some();
     let made = member.metadata.creation_timestamp.as_ref().map(|at| at.0);
     let is_young = spec.joined.is_none() && made.is_some_and(|at| now.duration_since(at) < YOUNG);
-    let (wants_pod, wants_claim) = (spec.parked.is_none(), !spec.storage.in_memory());
+    let (wants_pod, wants_claim) = (spec.parked.is_none() && spec.aside.is_none(), !spec.storage.in_memory());
     !goes && !is_young && (wants_pod && !has_pod || wants_claim && !has_claim)
 }
 
@@ -45,6 +45,8 @@ impl Act {
             // an orphan are the first steps of a removal.
             Self::Latch(latches) => {
                 let removes = latches.replaced.is_some() || latches.orphan.is_some() || latches.upgrade.is_some();
+                // A return depends on its EtcdRestore, and on the absence of Pods (I2).
+                let removes = removes || latches.returning.is_some();
                 if latches.formed.is_none() || removes { LiveReads::Everything } else { LiveReads::None }
             }
             Self::CreateMember(member) if member.spec.role == Birth::Seed => LiveReads::Everything,
@@ -62,6 +64,8 @@ impl Act {
             | Self::LatchRemoved { .. }
             | Self::Park { .. }
             | Self::Unpark { .. }
+            | Self::SetAside { .. }
+            | Self::TakeBack { .. }
             | Self::DeletePod { .. }
             // A volume never shrinks again.
             | Self::GrowClaim { .. }

@@ -46,6 +46,8 @@ impl Act {
             Self::LatchLeaving { member, leaving } => spec(member, json!({"leaving": leaving})),
             Self::LatchRemoved { member, removed } => spec(member, json!({"removed": removed})),
             Self::Park { member, parked } => spec(member, json!({"parked": parked})),
+            Self::SetAside { member, aside } => spec(member, json!({"aside": aside})),
+            Self::TakeBack { member, parked } => spec(member, json!({"aside": null, "parked": parked})),
             Self::Unpark { member } => spec(member, json!({"parked": null})),
             Self::SetVolumeSize { member, size } => spec(member, json!({"storage": {"size": size}})),
             Self::AnnounceCertificates { member, first, digest, trusts, cas } => {

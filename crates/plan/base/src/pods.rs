@@ -95,6 +95,11 @@ pub fn ended(pod: &Pod) -> bool {
     matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Failed" | "Succeeded"))
 }
 
+/// Whether all containers of the Pod have ended well.
+pub fn succeeded(pod: &Pod) -> bool {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Succeeded")
+}
+
 /// Returns why the Pod as a whole has ended, in kubelet's words and in brackets: `Evicted`, `OutOfpods` and the like.
 pub fn why_ended(pod: &Pod) -> String {
     let status = pod.status.as_ref();
@@ -124,6 +129,13 @@ pub fn agent_image(pod: &Pod) -> Option<&str> {
 /// Whether the Pod has a restore step, and so mounts the step's volumes, also after the restore.
 pub fn restores(pod: &Pod) -> bool {
     request::find_container(pod.spec.as_ref(), container::RESTORE).is_some()
+}
+
+/// Whether the Pod only restores the data of a member that a return prepares: it has no etcd.
+pub fn prepares(pod: &Pod) -> bool {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let mut names = containers.map(|container| container.name.as_str());
+    names.any(|name| name == container::RESTORE)
 }
 
 /// Returns the names of the claims that the Pod mounts.

@@ -64,10 +64,13 @@ pub fn restores(clusters: &[EtcdCluster], members: &[EtcdMember], snapshots: &[E
         let asked = named.into_iter().chain(source).flat_map(move |key| keys_of(&key, to_a_point));
         latched.into_iter().flatten().chain(asked).collect::<Vec<_>>()
     });
+    let returns = clusters.iter().filter_map(|cluster| cluster.status.as_ref()?.latches.returning.as_ref());
+    let returns = returns.filter(|returning| !returning.phase().is_final());
+    let returns = returns.filter_map(|returning| returning.restoring.as_ref()).flat_map(read_by);
     // A member still carries the restore after the cluster's status is lost.
     let carried = members.iter().filter(|member| member.spec.joined.is_none());
     let carried = carried.filter_map(|member| member.spec.restore.as_ref()).flat_map(read_by);
-    of_cluster.chain(carried).collect::<BTreeSet<_>>().into_iter().collect()
+    of_cluster.chain(returns).chain(carried).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 #[cfg(test)]

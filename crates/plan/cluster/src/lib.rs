@@ -18,3 +18,4 @@ use holdfast_safety as safety;
 
 pub mod cluster;
 pub mod member;
+pub mod returns;

@@ -3,6 +3,7 @@
 use holdfast_api::cluster::Latches;
 use holdfast_api::member::{Birth, Departure, Joined, Leaving, Removed};
 use holdfast_api::repair::Loss;
+use holdfast_api::timeline::of_member;
 use holdfast_api::{EtcdClusterStatus, EtcdMember, component, key, role};
 use holdfast_contract::Request;
 use k8s_openapi::api::batch::v1::Job;
@@ -14,7 +15,7 @@ use super::facts::{
 };
 use super::{
     Verdict, alarms, auth, certificates, defragment, is, last_snapshot, leadership, replace, retention, roll, rule,
-    transport, upgrade, volumes,
+    timeline, transport, upgrade, volumes,
 };
 use holdfast_base::objects::job::{Kind, request_of};
 use holdfast_base::restores::read_by;
@@ -37,7 +38,8 @@ pub fn cluster(seen: &Observed, plan: &Plan<EtcdClusterStatus>) -> Verdict {
         check_ensure(seen, ensure)?;
     }
     let Some(act) = &plan.act else { return Ok(()) };
-    last_snapshot::check_step(seen, act).unwrap_or_else(|| check_act(seen, act))
+    let step = last_snapshot::check_step(seen, act).or_else(|| timeline::check_step(seen, act));
+    step.unwrap_or_else(|| check_act(seen, act))
 }
 
 /// Whether a plan gives clients of a paused cluster back what an earlier plan took from them in steps, and changes nothing else.
@@ -105,7 +107,10 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         Act::Latch(new) => latch(seen, &latches(seen), new),
         Act::HoldCluster { cluster } => retention::hold(seen, cluster),
         Act::CopyRetention { member, retention } => {
-            target_member(seen, member)?;
+            let other = seen.others.iter().any(|other| is(member, &other.object.metadata));
+            if !other {
+                target_member(seen, member)?;
+            }
             retention::copy(seen, *retention)
         }
         Act::ReleaseCluster { cluster } => retention::release(seen, cluster),
@@ -116,11 +121,7 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         }
         Act::SetInitialCluster { member, initial_cluster } => introduce(seen, member, initial_cluster),
         Act::LatchJoined { member, joined } => join(seen, member, joined),
-        Act::ForbidEmptyStart { pod, joined } => {
-            let latched = owner_of(seen, pod)?.object.spec.joined.as_ref();
-            rule("I3", latched.is_some(), "a first start is not forbidden before the member has joined")?;
-            rule("I5", latched == Some(joined), "a Pod's annotation holds the IDs under which its member has joined")
-        }
+        Act::ForbidEmptyStart { pod, joined } => forbid_empty_start(seen, pod, joined),
         Act::Promote { name, member_id, cluster_id } => promote(seen, name, *member_id, *cluster_id),
         Act::Disarm { alarm, cluster_id } => alarms::disarm(seen, alarm, *cluster_id),
         Act::CommitEntry { cluster_id } => {
@@ -179,7 +180,10 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         | Act::CopyPodMetadata { .. }
         | Act::RefreshVolume { .. }
         | Act::Relabel { .. } => rule("I1", false, "the cluster's pass leaves Pods and claims to their members"),
-        Act::HoldUser { .. }
+        // `timeline::check_step` decides about the first two.
+        Act::SetAside { .. }
+        | Act::TakeBack { .. }
+        | Act::HoldUser { .. }
         | Act::ReleaseUser { .. }
         | Act::ClaimUser { .. }
         | Act::PutUser { .. }
@@ -196,15 +200,23 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
             rule("I13", false, "the cluster's pass leaves EtcdSnapshots to people and to their schedules")
         }
         Act::RequestSnapshot(snapshot) => upgrade::request(seen, snapshot),
-        Act::StartJob(job) if latches(seen).formed.is_some() => upgrade::rehearse(seen, job),
+        // The source of a return may be the latest snapshot.
+        Act::StartJob(job) if latches(seen).formed.is_some() && seen.returns.is_none() => upgrade::rehearse(seen, job),
         Act::StartJob(job) => search(seen, job),
     }
+}
+
+fn forbid_empty_start(seen: &Observed, pod: &Target, joined: &Joined) -> Verdict {
+    let latched = owner_of(seen, pod)?.object.spec.joined.as_ref();
+    rule("I3", latched.is_some(), "a first start is not forbidden before the member has joined")?;
+    rule("I5", latched == Some(joined), "a Pod's annotation holds the IDs under which its member has joined")
 }
 
 /// Checks a cluster's only Job: the search for the latest snapshot, before the cluster has formed.
 fn search(seen: &Observed, job: &Job) -> Verdict {
     let unformed = latches(seen).formed.is_none() && seen.members.iter().all(|m| m.object.spec.joined.is_none());
-    rule("I9", unformed, "a cluster that has formed is not restored again")?;
+    let returns = seen.returns.is_some() && latches(seen).returning.is_none();
+    rule("I9", unformed || returns, "a cluster that has formed is not restored again")?;
     let template = job.spec.as_ref().map(|s| &s.template);
     let searches = Kind::Latest.runs_in(template.and_then(|t| t.spec.as_ref()));
     rule("I1", searches, "a cluster's Job only looks for a snapshot")?;
@@ -226,6 +238,9 @@ fn search(seen: &Observed, job: &Job) -> Verdict {
 }
 
 fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
+    if let Some(verdict) = timeline::latch(seen, old, new) {
+        return verdict;
+    }
     replace::latch(seen, old, new)?;
     upgrade::latch(seen, old, new)?;
     defragment::latch(seen, old, new)?;
@@ -265,19 +280,32 @@ fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
 fn create(seen: &Observed, member: &EtcdMember) -> Verdict {
     let old = latches(seen);
     let name = meta::name(&member.metadata);
-    rule("I11", old.pending_member.as_deref() == Some(name), "a member's name is latched before the member is made")?;
-    rule("I5", !seen.members.iter().any(|m| m.name() == name), "a member's name is never used twice")?;
+    let prepared = timeline::create(seen, member);
+    let latched = prepared.is_some() || old.pending_member.as_deref() == Some(name);
+    rule("I11", latched, "a member's name is latched before the member is made")?;
+    let mut all = seen.members.iter().chain(&seen.others);
+    rule("I5", !all.any(|m| m.name() == name), "a member's name is never used twice")?;
+    let present = prepared.is_some() || of_member(member) == seen.timeline();
+    rule("I2", present, "a member belongs to the timeline of its cluster")?;
     let uid = meta::uid(&seen.cluster.metadata);
     rule("I13", meta::controlled_by(&member.metadata, uid), "a member is owned by its cluster")?;
     rule("I5", member.spec.joined.is_none(), "a new member has not joined")?;
     retention::create(seen, member, old.formed.is_some())?;
     match member.spec.role {
         Birth::Seed => {
-            rule("I2", old.formed.is_none(), "a cluster that has formed is never seeded again")?;
-            rule("I2", seen.members.is_empty(), "there is one seed")?;
-            rule("I2", seen.foreign.is_empty(), "no cluster is founded beside volumes of an earlier one of its name")?;
-            rule("I9", member.spec.restore == old.restoring, "a restore is latched before its seed is made")?;
-            let keys = old.restoring.as_ref().map(read_by).unwrap_or_default();
+            if let Some(verdict) = prepared {
+                verdict?;
+            } else {
+                rule("I2", old.formed.is_none(), "a cluster that has formed is never seeded again")?;
+                rule("I2", seen.members.is_empty(), "there is one seed")?;
+                rule(
+                    "I2",
+                    seen.foreign.is_empty(),
+                    "no cluster is founded beside volumes of an earlier one of its name",
+                )?;
+                rule("I9", member.spec.restore == old.restoring, "a restore is latched before its seed is made")?;
+            }
+            let keys = member.spec.restore.as_ref().map(read_by).unwrap_or_default();
             let spared = |key: &String| {
                 let below = |key: &str, lineage: &str| key == lineage || key.starts_with(&format!("{lineage}/"));
                 let knows = |keys: &Option<Vec<String>>| keys.as_ref().is_some_and(|keys| keys.contains(key));
@@ -287,6 +315,7 @@ fn create(seen: &Observed, member: &EtcdMember) -> Verdict {
             rule("I25", keys.iter().all(spared), "nothing removes a snapshot, or a log, while it is restored")
         }
         Birth::Joiner => {
+            rule("I2", prepared.is_none(), "no member joins while a return is prepared")?;
             rule("I2", old.formed.is_some(), "members join a cluster that has formed")?;
             upgrade::create(seen, &member.spec.process.version)?;
             rule("I9", member.spec.restore.is_none(), "members that join are never restored")?;
@@ -506,6 +535,7 @@ fn admit(seen: &Observed, target: &Target) -> Verdict {
     rule("I3", member.object.spec.joined.is_some(), "clients come after the member is latched as joined")?;
     let goes = member.object.spec.leaving.is_some() || defragment::is_under_way(seen, member);
     rule("I16", !goes, "no client is led to a member that leaves or is defragmented")?;
+    rule("I16", !timeline::keeps_clients_away(seen), "no client comes while a return saves and sets aside")?;
     let parked = seen.members.iter().any(|m| m.object.spec.parked.is_some());
     rule("I3", !parked, "clients come when the cluster has reached the index at which it was parked")?;
     rule("I3", !may_start_empty(member), "no client reaches a member that may start on an empty volume")?;
@@ -518,6 +548,9 @@ fn admit(seen: &Observed, target: &Target) -> Verdict {
 /// Checks the only members that the operator deletes: a member that etcd does not list any more, by a latched proof; a member of
 /// an attempt that never formed; and a seed that etcd does not list, beside a cluster that formed without it.
 fn delete(seen: &Observed, target: &Target) -> Verdict {
+    if let Some(verdict) = timeline::delete(seen, target) {
+        return verdict;
+    }
     let member = target_member(seen, target)?;
     let listed =
         |etcd: &Membership| etcd.members.iter().any(|l| stands_for(seen, l).is_some_and(|m| m.name() == member.name()));

@@ -31,6 +31,7 @@ mod schedule;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod timeline;
 mod transport;
 mod upgrade;
 mod user;
@@ -92,6 +93,15 @@ impl<S> Checked<S> {
     pub fn starts_jobs(plan: Plan<S>) -> Result<Self, Broken<S>> {
         let holds = plan.ensures.is_empty() && matches!(plan.act, None | Some(Act::StartJob(_)));
         Self::from_verdict(plan, rule("I12", holds, "a store does nothing but start Jobs"))
+    }
+
+    /// Checks the plan of a kind that only reports.
+    ///
+    /// # Errors
+    /// The plan has an act, or an object to apply.
+    pub fn reports(plan: Plan<S>) -> Result<Self, Broken<S>> {
+        let holds = plan.ensures.is_empty() && plan.act.is_none();
+        Self::from_verdict(plan, rule("I12", holds, "an EtcdRestore is carried out by its cluster's pass"))
     }
 
     /// Returns the status of a plan, without its act and its ensures.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use holdfast_api::cluster::Retention;
 use holdfast_api::member::{Birth, Joined};
 use holdfast_api::name::Scheme;
+use holdfast_api::timeline::{FIRST, ReturnPhase, of_member};
 use holdfast_api::{EtcdMemberStatus, key, name, role};
 use holdfast_contract::Request;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -74,6 +75,8 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         | Act::LatchRemoved { .. }
         | Act::Park { .. }
         | Act::Unpark { .. }
+        | Act::SetAside { .. }
+        | Act::TakeBack { .. }
         | Act::Issue(_)
         | Act::AnnounceCertificates { .. }
         | Act::RecordRun(_)
@@ -131,6 +134,27 @@ fn parked(seen: &Observed) -> bool {
     zero && seen.member.spec.parked.is_some()
 }
 
+/// Whether a return has set the member aside.
+fn set_aside(seen: &Observed) -> bool {
+    seen.member.spec.aside.is_some()
+}
+
+/// Whether the member belongs to a timeline that its cluster is not in yet.
+fn ahead(seen: &Observed) -> bool {
+    let Seen::Known(Some(cluster)) = &seen.cluster else { return false };
+    let present = cluster.status.as_ref().and_then(|status| status.latches.timeline).unwrap_or(FIRST);
+    !joined(seen) && of_member(&seen.member) > present
+}
+
+/// Whether the return that set the member aside has ended, so that no cluster goes back to the member.
+fn outlived(seen: &Observed) -> bool {
+    let Seen::Known(Some(cluster)) = &seen.cluster else { return false };
+    let latches = cluster.status.as_ref().map(|status| &status.latches);
+    let present = latches.and_then(|latches| latches.timeline).unwrap_or(FIRST);
+    let idle = latches.is_some_and(|latches| latches.returning.is_none() && latches.formed.is_some());
+    idle && seen.member.spec.aside.as_ref().is_some_and(|aside| aside.timeline <= present)
+}
+
 /// Whether the member's data ends with its Pod.
 fn in_memory(seen: &Observed) -> bool {
     seen.member.spec.storage.in_memory()
@@ -145,7 +169,7 @@ fn expendable(seen: &Observed) -> bool {
         Seen::Known(Some(cluster)) => {
             let seed = seen.member.spec.role == Birth::Seed;
             let goes = meta::deleting(&cluster.metadata) && !(joined(seen) && is_kept(cluster));
-            removed(seen) || goes || (!joined(seen) && (seed || unformed(seen)))
+            removed(seen) || goes || outlived(seen) || (!joined(seen) && (seed || unformed(seen)))
         }
     }
 }
@@ -154,6 +178,7 @@ fn expendable(seen: &Observed) -> bool {
 fn counted_on(seen: &Observed) -> bool {
     joined(seen)
         && !removed(seen)
+        && !set_aside(seen)
         && matches!(&seen.cluster, Seen::Known(Some(c)) if !meta::deleting(&c.metadata) || is_kept(c))
 }
 
@@ -182,6 +207,12 @@ fn create_pod(seen: &Observed, pod: &Pod) -> Verdict {
     }
     rule("I21", !going(seen) || counted_on(seen), "nothing is made for a member that goes")?;
     rule("I11", !removed(seen) && !parked(seen), "no Pod is made for a removed or a parked member")?;
+    rule("I2", !set_aside(seen), "two timelines never have a Pod at the same time")?;
+    rule(
+        "I2",
+        pods::prepares(pod) == ahead(seen),
+        "a member of the next timeline has no etcd, and each other one has",
+    )?;
     rule("I29", !seen.member.spec.is_lost(), "no Pod is made for a member whose data are lost")?;
     rule("I5", seen.pod.is_none(), "a member has one Pod")?;
     rule("I13", meta::controlled_by(&pod.metadata, uid(seen)), "a Pod is owned by its member")?;
@@ -219,14 +250,31 @@ fn create_pod(seen: &Observed, pod: &Pod) -> Verdict {
     let plain = pods::gate(pod).is_none_or(|gate| gate.exec.iter().any(listens_plain));
     let tls = seen.member.spec.certificates();
     let mounted = mounts_secret(pod, &name::member_tls(meta::name(&seen.member.metadata)));
-    let staged = tls.is_none_or(|tls| tls.staged.is_some() && mounted && !plain);
+    let staged = ahead(seen) || tls.is_none_or(|tls| tls.staged.is_some() && mounted && !plain);
     rule(
         "I15",
         staged,
         "the Pod of a member with TLS mounts its certificates, and listens in plaintext only where its transport does",
     )?;
-    rule("I9", first || !restores(pod), "restore steps only in the seed of a cluster that has not formed")?;
-    rule("I2", first || !founds(pod), "only the seed of a cluster that has not formed founds one")
+    let prepares = ahead(seen) && is_latched(seen);
+    rule(
+        "I9",
+        first || prepares || !restores(pod),
+        "restore steps only in the seed of a timeline that has not formed",
+    )?;
+    rule("I2", first || prepares || !founds(pod), "only the seed of a cluster that has not formed founds one")
+}
+
+/// Whether a return that is under way prepares the member.
+fn is_latched(seen: &Observed) -> bool {
+    let Seen::Known(Some(cluster)) = &seen.cluster else { return false };
+    let returning = cluster.status.as_ref().and_then(|status| status.latches.returning.as_ref());
+    returning.is_some_and(|it| {
+        it.phase() == ReturnPhase::Preparing
+            && it.timeline == of_member(&seen.member)
+            && it.member.as_deref() == Some(meta::name(&seen.member.metadata))
+            && it.restoring == seen.member.spec.restore
+    })
 }
 
 fn mounts_secret(pod: &Pod, secret: &str) -> bool {
@@ -285,7 +333,7 @@ fn own_claim(seen: &Observed) -> Option<&PersistentVolumeClaim> {
 
 fn restores(pod: &Pod) -> bool {
     let init = pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten());
-    init.into_iter().any(|c| c.name != container::INSTALL)
+    init.into_iter().any(|c| c.name != container::INSTALL) || pods::prepares(pod)
 }
 
 /// Whether the gate may found a cluster; also where its request is unknown.
@@ -312,7 +360,7 @@ fn delete_pod(seen: &Observed, target: &Target) -> Verdict {
     let expendable = if going(seen) { expendable(seen) } else { !joined(seen) || removed(seen) };
     rule(
         "I1",
-        still || expendable || parked(seen) || seen.member.spec.is_lost(),
+        still || expendable || parked(seen) || set_aside(seen) || seen.member.spec.is_lost(),
         "the Pod of a member that has joined and runs is not deleted",
     )
 }

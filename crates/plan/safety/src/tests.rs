@@ -7,6 +7,7 @@ mod replacing;
 mod retention;
 mod rolling;
 mod scaling;
+mod timeline;
 mod transport;
 mod volumes;
 

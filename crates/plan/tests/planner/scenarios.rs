@@ -12,6 +12,7 @@ use holdfast_api::final_snapshot::OnFailure;
 use holdfast_api::repair::{Repair, RepairMode};
 use holdfast_api::snapshot::Phase;
 use holdfast_api::template::Rollback;
+use holdfast_api::timeline::ReturnPhase;
 use holdfast_api::transport::Transport;
 use holdfast_contract::ExitClass;
 use holdfast_plan::AlarmKind;
@@ -59,6 +60,19 @@ fn tell(world: &mut World, command: &str) {
         }
         ["broken", key] => {
             world.broken.insert((*key).to_owned());
+        }
+        ["return", "to", name] => world.return_to(name, 2, true),
+        ["return", "unsaved", "to", name] => world.return_to(name, 2, false),
+        ["return", "forgotten"] => world.forget_return(),
+        ["until", "return", phase] => {
+            let phases =
+                [ReturnPhase::Preparing, ReturnPhase::Saving, ReturnPhase::SettingAside, ReturnPhase::Starting];
+            let phases =
+                phases.into_iter().chain([ReturnPhase::TurningBack, ReturnPhase::Complete, ReturnPhase::Failed]);
+            let phase =
+                phases.into_iter().chain([ReturnPhase::Skipped]).find(|it| format!("{it:?}") == *phase).unwrap();
+            let told = |w: &World| w.has_returned(phase);
+            assert!(world.run_until(6 * PATIENCE, told), "never {phase:?}:\n{}", world.log.join("\n"));
         }
         ["snapshot", name, "pending"] => world.snapshot(name, Phase::Pending, ""),
         ["snapshot", name, "complete", key] => world.snapshot(name, Phase::Complete, key),

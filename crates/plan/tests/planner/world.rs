@@ -11,6 +11,7 @@ mod kubelet;
 mod passes;
 mod person;
 mod rehearsals;
+mod returns;
 mod schedules;
 mod searches;
 mod stores;
@@ -88,6 +89,8 @@ enum Stage {
     Failed(&'static str, i32),
     Booting,
     Serving,
+    /// The data is restored, and the Pod has no etcd.
+    Prepared,
 }
 
 #[derive(Clone, Debug)]
@@ -139,6 +142,7 @@ pub struct World {
     pub services: BTreeMap<String, Service>,
     pub budget: Option<PodDisruptionBudget>,
     pub snapshots: BTreeMap<String, EtcdSnapshot>,
+    pub restore: Option<holdfast_api::EtcdRestore>,
     /// Snapshots that cannot be read back.
     pub broken: BTreeSet<String>,
     pub stores: BTreeMap<String, EtcdBackupStore>,
@@ -272,6 +276,7 @@ impl World {
             services: BTreeMap::new(),
             budget: None,
             snapshots: BTreeMap::new(),
+            restore: None,
             broken: BTreeSet::new(),
             stores: BTreeMap::new(),
             secrets: BTreeMap::new(),
@@ -468,7 +473,8 @@ impl World {
         if replicas == 0 {
             return ready && self.pods.is_empty();
         }
-        if !self.members.values().filter(|m| m.spec.leaving.is_none()).all(|m| self.is_updated(m)) {
+        let present = |m: &&EtcdMember| m.spec.leaving.is_none() && m.spec.aside.is_none();
+        if !self.members.values().filter(present).all(|m| self.is_updated(m)) {
             return false;
         }
         let admitted = self.pods.values().filter(|p| meta::label(&p.metadata, key::ROLE) == Some("voter")).count();

@@ -101,6 +101,7 @@ fn born(
             pod_metadata: spec.metadata_of_pods(),
             placement: spec.placement.clone(),
             cluster_token: token(cluster),
+            timeline: cluster.status.as_ref().and_then(|status| status.latches.timeline),
             initial_cluster,
             restore,
             tls: cluster.transport().has_certificates().then(|| certificates(cluster)),

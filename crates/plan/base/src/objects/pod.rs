@@ -115,6 +115,38 @@ pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &
     }
 }
 
+/// Returns the Pod that restores the data of a member that a return prepares, and has no etcd. Affinities of the present members hold
+/// for members: neither theirs nor their labels are on this Pod, so that it finds a place beside them. Its node is the next member's, where
+/// the volume binds it.
+pub fn preparing(member: &EtcdMember, whole: Pod) -> Pod {
+    let Pod { mut metadata, spec, .. } = whole;
+    let spec = spec.map(|spec| {
+        let (restore, init) =
+            spec.init_containers.into_iter().flatten().partition(|container| container.name == container::RESTORE);
+        let volumes = spec.volumes.into_iter().flatten().filter(|volume| volume.name != TLS).collect();
+        let affinity = spec.affinity.and_then(|affinity| affinity.node_affinity);
+        PodSpec {
+            containers: restore,
+            init_containers: Some(init),
+            volumes: Some(volumes),
+            restart_policy: Some("OnFailure".to_owned()),
+            affinity: affinity.map(|nodes| Affinity { node_affinity: Some(nodes), ..Affinity::default() }),
+            topology_spread_constraints: None,
+            hostname: None,
+            subdomain: None,
+            ..spec
+        }
+    });
+    let labels = [
+        (key::MANAGED_BY, "holdfast"),
+        (key::CLUSTER_UID, member.spec.cluster_ref.uid.as_str()),
+        (key::COMPONENT, component::SNAPSHOT_AGENT),
+        (key::ROLE, role::LEARNER),
+    ];
+    metadata.labels = Some(labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
+    Pod { metadata, spec, status: None }
+}
+
 /// Labels that select a member's Pod in each of its states.
 pub fn selected_by(member: &EtcdMember) -> BTreeMap<String, String> {
     let cluster = &member.spec.cluster_ref;

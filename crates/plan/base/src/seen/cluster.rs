@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use holdfast_api::cluster::LastSnapshot;
 use holdfast_api::condition::Wanted;
 use holdfast_api::schedule::PruneRun;
-use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot};
+use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdRestore, EtcdSnapshot};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
@@ -19,8 +19,14 @@ use crate::{Alarm, AlarmKind, Seen, Settings};
 pub struct Observed {
     /// The object, with UID, resourceVersion and status.
     pub cluster: EtcdCluster,
-    /// The cluster's members (found by owner UID), by name.
+    /// The cluster's members (found by owner UID), by name: those of its timeline.
     pub members: Vec<Member>,
+    /// Its members of other timelines: set aside, or prepared for the next one.
+    pub others: Vec<Member>,
+    /// The `EtcdRestore` that is under way, else the one that names the next timeline.
+    pub returns: Option<EtcdRestore>,
+    /// The safety snapshot of that `EtcdRestore`; the operator reads it only while the cluster waits for it.
+    pub safety_snapshot: Option<EtcdSnapshot>,
     /// The Service under the peer Service's name, of any owner.
     pub peer_service: Option<Service>,
     /// The Service under the client Service's name, of any owner.
@@ -219,4 +225,6 @@ pub struct Answer {
     pub learner: bool,
     /// ID of the leader that the member follows.
     pub leader: u64,
+    /// Revision of the member's key space.
+    pub revision: i64,
 }

@@ -2,7 +2,8 @@
 //! Decides nothing.
 
 use holdfast_api::cluster::Latches;
-use holdfast_api::{key, name, role};
+use holdfast_api::timeline::Returning;
+use holdfast_api::{key, name, role, timeline};
 use holdfast_contract::hex_id;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
@@ -61,6 +62,16 @@ impl Observed {
     /// Returns the cluster's latches.
     pub fn latches(&self) -> Latches {
         self.cluster.status.as_ref().map(|s| s.latches.clone()).unwrap_or_default()
+    }
+
+    /// Returns the timeline of the cluster.
+    pub fn timeline(&self) -> u32 {
+        timeline::of_cluster(&self.cluster, self.members.iter().chain(&self.others).map(|member| &member.object))
+    }
+
+    /// Returns the return that is under way.
+    pub fn returning(&self) -> Option<Returning> {
+        self.latches().returning.filter(|returning| !returning.phase().is_final())
     }
 
     /// Whether the spec names a snapshot to restore.
@@ -129,7 +140,7 @@ impl Observed {
 
     /// Returns the name of the next member: the latched name, unless a member has that name.
     pub fn next_name(&self) -> String {
-        let free = |name: &String| self.members.iter().all(|m| m.name() != name);
+        let free = |name: &String| self.members.iter().chain(&self.others).all(|m| m.name() != name);
         self.latches().pending_member.filter(free).unwrap_or_else(|| self.fresh_name())
     }
 }

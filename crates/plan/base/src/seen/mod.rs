@@ -3,6 +3,7 @@
 pub mod cluster;
 mod cluster_facts;
 pub mod member;
+pub mod restore;
 pub mod schedule;
 pub mod snapshot;
 pub mod store;

@@ -7,6 +7,7 @@ use holdfast_api::cluster::{Formed, Latches};
 use holdfast_api::condition::Reason;
 use holdfast_api::member::{Birth, Joined};
 use holdfast_api::restore::Restoring;
+use holdfast_api::timeline::FIRST;
 use holdfast_api::{key, role};
 use holdfast_contract::hex_id;
 use jiff::Timestamp;
@@ -30,15 +31,17 @@ pub(super) fn seed(seen: &Observed, now: Timestamp) -> Next {
     let (seed, another) = (seeds.next(), seeds.next());
     let latches = seen.latches();
     match (seed, another) {
-        (None, _) => match latches.pending_member.filter(|_| latches.restoring == wanted) {
-            Some(pending) => {
-                if let Some(wait) = until_pruned(seen, wanted.as_ref()) {
-                    return wait;
+        (None, _) => {
+            match latches.pending_member.filter(|name| latches.restoring == wanted && !was_prepared(seen, name)) {
+                Some(pending) => {
+                    if let Some(wait) = until_pruned(seen, wanted.as_ref()) {
+                        return wait;
+                    }
+                    Next::act(Act::CreateMember(Box::new(objects::member::seed(&seen.cluster, &pending, wanted))))
                 }
-                Next::act(Act::CreateMember(Box::new(objects::member::seed(&seen.cluster, &pending, wanted))))
+                None => latch(seen, &seen.fresh_name(), wanted),
             }
-            None => latch(&seen.fresh_name(), wanted),
-        },
+        }
         (Some(one), Some(two)) => {
             let message = format!(
                 "there are two members, {} and {}, and the cluster has not formed: delete one of them",
@@ -48,9 +51,14 @@ pub(super) fn seed(seen: &Observed, now: Timestamp) -> Next {
             Next::wait(Reason::SafetyStop, message, Wake::AfterMillis(10_000))
         }
         // The latch was lost with the status; the seed carries the attempt.
-        (Some(seed), None) if latches.restoring != wanted => latch(seed.name(), wanted),
+        (Some(seed), None) if latches.restoring != wanted => latch(seen, seed.name(), wanted),
         (Some(seed), None) => serve(seen, seed, now),
     }
+}
+
+/// Whether a return has prepared the member of this name: a second one gets another name, and restores its data itself.
+fn was_prepared(seen: &Observed, name: &str) -> bool {
+    seen.latches().returning.is_some_and(|returning| returning.member.as_deref() == Some(name))
 }
 
 /// Returns the wait for volumes of an earlier cluster of this name, which may hold the only copy of its data. Holdfast founds
@@ -83,7 +91,7 @@ pub(super) fn beside_foreign_volumes(seen: &Observed) -> Option<Next> {
 
 /// Returns the wait for a Job that removes snapshots and does not know of this restore. The restore is latched before, so that
 /// the next Job knows of it (I25).
-fn until_pruned(seen: &Observed, wanted: Option<&Restoring>) -> Option<Next> {
+pub(super) fn until_pruned(seen: &Observed, wanted: Option<&Restoring>) -> Option<Next> {
     let keys = read_by(wanted?);
     let (key, run) = keys.iter().find_map(|key| Some((key, seen.prunes.iter().find(|run| endangers(run, key))?)))?;
     let message = format!(
@@ -94,23 +102,21 @@ fn until_pruned(seen: &Observed, wanted: Option<&Restoring>) -> Option<Next> {
     Some(Next::wait(Reason::WaitingForPrune, message, Wake::AfterMillis(5_000)))
 }
 
-fn latch(pending: &str, restoring: Option<Restoring>) -> Next {
-    Next::act(Act::Latch(Box::new(Latches {
-        pending_member: Some(pending.to_owned()),
-        restoring,
-        ..Latches::default()
-    })))
+fn latch(seen: &Observed, pending: &str, restoring: Option<Restoring>) -> Next {
+    Next::act(Act::Latch(Box::new(Latches { pending_member: Some(pending.to_owned()), restoring, ..seen.latches() })))
 }
 
 /// Deletes members of another attempt than the wanted one, and waits for members that are being deleted.
 ///
 /// I4: their claims may go with them only because Holdfast has read no cluster ID and has seen none of them serve.
 fn clear(seen: &Observed, wanted: Option<&Restoring>, now: Timestamp) -> Option<Next> {
+    // A prepared member serves first, and then gets the changed spec.
+    let returns = seen.latches().returning.is_some();
     let wrong = |m: &&Member| {
         let spec = &m.object.spec;
         spec.role != Birth::Seed
             || spec.restore.as_ref() != wanted
-            || objects::member::is_outdated(&m.object, &seen.cluster)
+            || (!returns && objects::member::is_outdated(&m.object, &seen.cluster))
     };
     if let Some(member) = seen.members.iter().filter(|m| !m.deleting()).find(wrong) {
         return Some(Next::act(Act::DeleteMember {
@@ -121,7 +127,7 @@ fn clear(seen: &Observed, wanted: Option<&Restoring>, now: Timestamp) -> Option<
     let going = seen.members.iter().find(|m| m.deleting())?;
     // No name is used twice, so the pending name must not be that of a member that is being deleted.
     if seen.latches().pending_member.as_deref() == Some(going.name()) {
-        return Some(latch(&seen.fresh_name(), wanted.cloned()));
+        return Some(latch(seen, &seen.fresh_name(), wanted.cloned()));
     }
     let message = format!("Holdfast deletes the member {} of the earlier attempt", going.name());
     let leaving = going.pod.as_ref().filter(|pod| meta::deleting(&pod.metadata));
@@ -138,9 +144,9 @@ fn clear(seen: &Observed, wanted: Option<&Restoring>, now: Timestamp) -> Option<
 /// Waits until the seed serves, then latches that the seed has joined.
 fn serve(seen: &Observed, seed: &Member, now: Timestamp) -> Next {
     let Seen::Known(etcd) = &seen.etcd else {
-        return silent::locked_out(seen).unwrap_or_else(|| until_it_serves(seed, now));
+        return silent::locked_out(seen).unwrap_or_else(|| until_it_serves(seen, seed, now));
     };
-    let Some(joined) = serves_alone(seen, etcd, seed) else { return until_it_serves(seed, now) };
+    let Some(joined) = serves_alone(seen, etcd, seed) else { return until_it_serves(seen, seed, now) };
     Next::act(Act::LatchJoined { member: Target::from(&seed.object.metadata), joined })
 }
 
@@ -165,7 +171,7 @@ fn latch_formed(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
         return next;
     }
     let Seen::Known(etcd) = &seen.etcd else {
-        let wait = || seen.members.first().map_or(Next::Settled(SOON), |m| until_it_serves(m, now));
+        let wait = || seen.members.first().map_or(Next::Settled(SOON), |m| until_it_serves(seen, m, now));
         return silent::locked_out(seen).or_else(|| silent::data_lost(seen)).unwrap_or_else(wait);
     };
     let mut others = seen.members.iter().filter_map(|m| m.object.spec.joined.as_ref());
@@ -187,7 +193,8 @@ fn latch_formed(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
         |m: &&Member| m.pod.as_ref().is_some_and(|p| meta::label(&p.metadata, key::ROLE) == Some(role::LEARNER));
     let first = |m: &&Member| seen.members.len() == 1 && m.object.spec.start_count == 0;
     // Only a formed cluster is parked.
-    let fresh = seed.filter(|m| first(m) && m.object.spec.parked.is_none()).filter(learner);
+    let returns = seen.latches().returning.is_some();
+    let fresh = seed.filter(|m| first(m) && m.object.spec.parked.is_none() && !returns).filter(learner);
     if let Some(message) = fresh.and_then(|_| restore::corrected_too_late(seen, restored_from.as_ref())) {
         return Next::wait(Reason::InvalidSpec, message, Wake::OnChange);
     }
@@ -203,19 +210,20 @@ fn latch_formed(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
     }
     let corrupt_came_along = alarms::came_along(seen, etcd, restored_from.as_ref());
     Next::act(Act::Latch(Box::new(Latches {
-        restoring: seen.latches().restoring,
         formed: Some(Formed {
             cluster_id: joined.cluster_id.clone(),
             at: now.to_string(),
             restored_from,
             corrupt_came_along,
         }),
-        ..Latches::default()
+        pending_member: None,
+        timeline: Some(seen.timeline()).filter(|timeline| *timeline > FIRST),
+        ..seen.latches()
     })))
 }
 
-fn until_it_serves(seed: &Member, now: Timestamp) -> Next {
-    let restoring = seed.object.spec.restore.is_some() && !seed.joined();
+fn until_it_serves(seen: &Observed, seed: &Member, now: Timestamp) -> Next {
+    let restoring = seed.object.spec.restore.is_some() && !seed.joined() && !was_prepared(seen, seed.name());
     let Some(pod) = seed.live_pod() else {
         return Next::wait(Reason::WaitingForPod, "the first member has no Pod yet", Wake::AfterMillis(1_000));
     };

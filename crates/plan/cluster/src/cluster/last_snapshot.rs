@@ -10,15 +10,13 @@ use holdfast_api::cluster::Latches;
 use holdfast_api::condition::{self, Reason, Type};
 use holdfast_api::final_snapshot::{FinalSnapshot, OnFailure};
 use holdfast_api::snapshot::Phase;
-use holdfast_api::{EtcdCluster, EtcdSnapshot, key, name, role};
+use holdfast_api::{EtcdCluster, EtcdSnapshot, key, name};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
 
-use super::health::{is_level, voters};
 use super::intervals::POLL;
-use super::{Member, Membership, Observed, identity, park};
+use super::{Member, Observed, lead_away};
 use holdfast_base::objects::requested;
-use holdfast_base::{Act, Next, Note, Seen, Target, Wake, ending, meta, pods};
+use holdfast_base::{Act, Next, Note, Wake, ending, meta};
 
 /// Interval while a Pod comes back or the snapshot is saved: nothing reports a member's etcd.
 const RETRY: Wake = Wake::AfterMillis(1_000);
@@ -189,64 +187,13 @@ fn prepare(seen: &Observed, asked: &FinalSnapshot, now: Timestamp) -> Result<(),
                        first, and no etcd runs that could be saved. The runbook FinalSnapshotHeld saves from a volume";
         return Err(Next::wait(Reason::FinalSnapshotHeld, message, POLL));
     }
-    if let Some(stop) = identity::another_etcd(seen) {
-        return Err(stop);
-    }
-    let etcd = match &seen.etcd {
-        Seen::Known(etcd) => etcd,
-        Seen::Unknown(why) => return Err(park::silent(seen, why, now)),
-    };
-    if let Some(lags) = park::lag(seen, etcd, now) {
-        return Err(lags);
-    }
-    let admitted = |pod: &&Pod| meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
-    if let Some(pod) = seen.members.iter().filter_map(Member::live_pod).find(admitted) {
-        return Err(Next::act(Act::DismissClients { pod: Target::from(&pod.metadata) }));
-    }
-    end_connections(seen, asked, etcd, now)
-}
-
-/// Ends each Pod that is older than the first step, one at a time while every voter follows the leader, the leader last. A voter
-/// that does not come back leaves the quorum of the others for the snapshot.
-fn end_connections(seen: &Observed, asked: &FinalSnapshot, etcd: &Membership, now: Timestamp) -> Result<(), Next> {
-    let Some(since) = first_step_at(seen).filter(|since| now < *since + ENDS_CONNECTIONS) else { return Ok(()) };
-    // The next Pod may never run, and then nothing is left to save: only where the volumes stay.
-    if voters(etcd) < 3 && !holds(asked) {
-        return Ok(());
-    }
-    for listed in etcd.members.iter().filter(|l| !l.learner) {
-        let Some(member) = seen.standing_for(listed) else { return Ok(()) };
-        if is_level(seen, etcd, listed, member) {
-            continue;
-        }
-        // A voter that was down before is not waited for.
-        let ended = member.live_pod().is_none_or(|pod| !made_by(pod, since));
-        return if ended { Err(wait(format!("{} comes back without clients", member.name()))) } else { Ok(()) };
-    }
-    let leads = |member: &&Member| seen.listed(etcd, member.name()).is_some_and(|l| Some(l.id) == etcd.leader);
-    let due = |member: &&Member| {
-        // The data of a member in memory end with its Pod.
-        let restarts = !member.object.spec.storage.in_memory() && member.joined();
-        restarts && member.live_pod().is_some_and(|pod| !pods::may_start_empty(pod)) && is_open(member, since)
-    };
-    let Some(pod) = seen.hosting().filter(due).min_by_key(leads).and_then(Member::live_pod) else { return Ok(()) };
-    let why = "open connections end before the last snapshot".to_owned();
-    Err(Next::act(Act::DeletePod { pod: Target::from(&pod.metadata), why }))
-}
-
-/// Whether a client may have an open connection to the member's Pod. A parked member starts without clients.
-fn is_open(member: &Member, since: Timestamp) -> bool {
-    member.object.spec.parked.is_none() && member.live_pod().is_some_and(|pod| made_by(pod, since))
+    let since = first_step_at(seen).unwrap_or(now);
+    lead_away::prepare(seen, (since, since + ENDS_CONNECTIONS), holds(asked), now)
 }
 
 /// Returns the members whose Pods are as old as the first step.
 fn open_connections(seen: &Observed, since: Timestamp) -> Vec<&str> {
-    seen.hosting().filter(|member| is_open(member, since)).map(Member::name).collect()
-}
-
-/// Whether a Pod was created by this time.
-fn made_by(pod: &Pod, at: Timestamp) -> bool {
-    pod.metadata.creation_timestamp.as_ref().is_some_and(|created| created.0 <= at)
+    seen.hosting().filter(|member| lead_away::is_open(member, since)).map(Member::name).collect()
 }
 
 /// When the operator began with the last snapshot.

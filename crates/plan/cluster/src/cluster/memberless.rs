@@ -66,7 +66,7 @@ pub(super) fn summaries(seen: &Observed, old: &[MemberSummary]) -> Option<Vec<Me
 }
 
 fn is_memberless(seen: &Observed) -> bool {
-    seen.members.is_empty() && seen.latches().formed.is_some()
+    seen.members.is_empty() && seen.others.is_empty() && seen.latches().formed.is_some()
 }
 
 fn describe_leftovers(members: &[String], volumes: &[ForeignVolume]) -> String {

@@ -18,6 +18,7 @@ mod identity;
 mod intervals;
 mod last_snapshot;
 mod latest;
+mod lead_away;
 mod lineage;
 mod memberless;
 mod move_leader;
@@ -49,6 +50,7 @@ mod stuck;
 mod successor;
 #[cfg(test)]
 mod tests;
+pub mod timeline;
 mod tls;
 mod transport;
 mod turn;

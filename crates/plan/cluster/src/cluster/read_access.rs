@@ -3,6 +3,7 @@
 use holdfast_api::agent::Agent;
 use holdfast_api::restore::Restore;
 use holdfast_api::store::{Location, S3Location, S3Sse};
+use holdfast_api::timeline::FIRST;
 
 use super::Observed;
 
@@ -25,7 +26,10 @@ pub(super) fn agent(seen: &Observed) -> Option<&Agent> {
     asked(seen)?.agent.as_ref().filter(|agent| **agent != Agent::default())
 }
 
-/// Returns `spec.bootstrap.restore`.
+/// Returns the restore that is asked for: of a cluster that has formed, `spec.from` of its EtcdRestore, else `spec.bootstrap.restore`.
 pub(super) fn asked(seen: &Observed) -> Option<&Restore> {
+    if seen.latches().formed.is_some() || seen.timeline() > FIRST {
+        return seen.returns.as_ref().map(|restore| &restore.spec.from);
+    }
     seen.cluster.spec.bootstrap.as_ref()?.restore.as_ref()
 }

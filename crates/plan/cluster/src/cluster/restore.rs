@@ -22,6 +22,10 @@ const WAITED_FOR: Wake = Wake::AfterMillis(5_000);
 
 /// Returns the restore that the spec asks for; `Err` has the act or the wait until the restore is known.
 pub(super) fn wanted(seen: &Observed, now: Timestamp) -> Result<Option<Restoring>, Box<Next>> {
+    // The next timeline begins with the data that was prepared for it.
+    if let Some(returning) = seen.latches().returning.filter(|_| seen.latches().formed.is_none()) {
+        return Ok(returning.restoring);
+    }
     if let Some(wait) = until_the_point(seen, now) {
         return Err(Box::new(wait));
     }
@@ -320,6 +324,10 @@ struct Named {
 
 /// Returns the attempt that is under way: from the seed, which no lost status can take away, else from the latch.
 pub(super) fn under_way(seen: &Observed) -> Option<Restoring> {
+    let latches = seen.latches();
+    if latches.formed.is_some() {
+        return latches.returning.and_then(|returning| returning.restoring);
+    }
     let carried = seen.members.iter().filter(|m| !m.deleting()).find_map(|m| m.object.spec.restore.clone());
     carried.or_else(|| seen.latches().restoring)
 }

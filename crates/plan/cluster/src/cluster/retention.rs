@@ -27,7 +27,8 @@ pub(super) fn beside(seen: &Observed) -> Option<Act> {
 /// Copies the spec's value to the next member with another value.
 pub(super) fn copy(seen: &Observed) -> Option<Next> {
     let retention = wanted(seen);
-    let member = seen.members.iter().find(|member| member.object.spec.storage.retention != retention)?;
+    let member =
+        seen.members.iter().chain(&seen.others).find(|member| member.object.spec.storage.retention != retention)?;
     Some(Next::act(Act::CopyRetention { member: Target::from(&member.object.metadata), retention }))
 }
 

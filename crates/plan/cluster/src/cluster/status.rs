@@ -6,13 +6,16 @@
 use holdfast_api::cluster::MemberSummary;
 use holdfast_api::condition::{self, Reason, Type, Wanted as Condition, merge};
 use holdfast_api::member::{Departure, LastFailure};
+use holdfast_api::timeline::FIRST;
 use holdfast_api::{EtcdClusterStatus, key, name, role};
 use holdfast_contract::hex_id;
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
 
 use super::{
     Listed, Member, Membership, Observed, alarms, backups, defragment, diverged, enlarge, last_snapshot, latest,
-    lineage, memberless, move_leader, park, replace, restore, retention, risk, roll, shrink, silent, tls, transport,
+    lineage, memberless, move_leader, park, replace, restore, retention, risk, roll, shrink, silent, timeline, tls,
+    transport,
 };
 use holdfast_base::certificate::Kept;
 use holdfast_base::objects;
@@ -46,6 +49,7 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
             meta::name(meta),
             meta.namespace.as_deref().unwrap_or_default(),
         )),
+        timeline: Some(seen.timeline()).filter(|timeline| *timeline > FIRST),
         transport: transport::reached(seen),
         tls: tls::status(seen, now)
             .or(old.tls.filter(|_| seen.certificates.is_some() || seen.unread_certificates.is_some())),
@@ -238,6 +242,12 @@ impl Facts<'_> {
         pods.any(|pod| endpoints.iter().any(|uid| uid == meta::uid(&pod.metadata)))
     }
 
+    /// Whether a linearizable read succeeded, and clients reach a member.
+    fn is_served(&self) -> bool {
+        let admitted = |pod: &Pod| meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
+        self.etcd.is_some() && self.formed() && self.seen.members.iter().filter_map(Member::live_pod).any(admitted)
+    }
+
     fn unreached(&self) -> Verdict {
         // A single member has no clients while it stands still.
         if let Some(record) = self.seen.latches().defragmenting.filter(|_| self.seen.has_turn) {
@@ -258,6 +268,11 @@ impl Facts<'_> {
     }
 
     fn available(&self) -> Condition {
+        if let Some(returning) =
+            self.seen.returning().filter(|returning| returning.phase().is_outage() && !self.is_served())
+        {
+            return Condition::no(Type::Available, Reason::Returning, timeline::waits_for(&returning));
+        }
         let closed = |reason: &Reason| {
             let parks = matches!(reason, Reason::Parking | Reason::Waking | Reason::VolumeRolledBack);
             parks || matches!(reason, Reason::SavingFinalSnapshot | Reason::FinalSnapshotHeld | Reason::Deleting)
@@ -319,6 +334,9 @@ impl Facts<'_> {
     fn doing(&self) -> Option<Verdict> {
         if let Some(doing) = self.defragmenting() {
             return Some(doing);
+        }
+        if let Some(returning) = self.seen.returning().filter(|_| !matches!(self.next, Next::Wait(..))) {
+            return Some((Reason::Returning, timeline::waits_for(&returning)));
         }
         match self.next {
             Next::Settled(_) => tls::doing(self.seen, self.now),
@@ -449,7 +467,7 @@ impl Facts<'_> {
             || in_a_row
             || matches!(
                 waiting.reason,
-                Reason::Restoring | Reason::Paused | Reason::Deleting | Reason::SavingFinalSnapshot
+                Reason::Restoring | Reason::Paused | Reason::Deleting | Reason::SavingFinalSnapshot | Reason::Returning
             )
         {
             return None;
@@ -480,6 +498,7 @@ impl Facts<'_> {
     fn unserved(&self) -> Option<Verdict> {
         let cluster = &self.seen.cluster;
         let asked = cluster.spec.replicas == 0 || park::wakes(self.seen) || meta::deleting(&cluster.metadata);
+        let asked = asked || self.seen.returning().is_some();
         // The first members get their clients now.
         let admits = matches!(
             self.next,

@@ -10,7 +10,7 @@ use super::intervals::POLL;
 use super::{
     Membership, Observed, alarms, auth, bootstrap, defragment, enlarge, grow, health, identity, last_snapshot,
     move_leader, park, promote, raise_quota, release, replace, retention, roll, rollback, seed, shrink, silent, stuck,
-    transport,
+    timeline, transport,
 };
 use holdfast_base::valid::Wanted;
 use holdfast_base::{Act, Next, Seen, Wake, meta};
@@ -117,6 +117,12 @@ pub(super) const STOPPED: Table = Table {
 pub(super) const FOUNDING: Table = Table {
     title: "A cluster that has not formed",
     steps: &[
+        Step {
+            name: "return to a snapshot, in steps: make the earlier timeline serve again after a failure",
+            when: "the cluster returns by an EtcdRestore, and the first member of its next timeline is late, or the return has failed",
+            file: "cluster/timeline.rs",
+            rule: |pass| timeline::next(pass.seen, pass.now),
+        },
         REFUSED,
         CONFLICT,
         Step {
@@ -177,6 +183,12 @@ pub(super) const FOUNDING: Table = Table {
 pub(super) const FORMED: Table = Table {
     title: "A cluster that has formed",
     steps: &[
+        Step {
+            name: "return to a snapshot, in steps: lead clients away, request the safety snapshot, set the members aside, latch the next timeline",
+            when: "the cluster returns by an EtcdRestore, and the data is prepared; or the return has ended",
+            file: "cluster/timeline.rs",
+            rule: |pass| timeline::next(pass.seen, pass.now),
+        },
         Step {
             name: "latch the transport of the members",
             when: "`spec.tls` asks for another one for the first time",
@@ -258,6 +270,12 @@ pub(super) const FORMED: Table = Table {
             when: "too few voters answer for one more vote",
             file: "cluster/promote.rs",
             rule: admit,
+        },
+        Step {
+            name: "prepare a return: latch its record, create the first member of the next timeline",
+            when: "an EtcdRestore names the next timeline, and no other change is under way",
+            file: "cluster/timeline.rs",
+            rule: |pass| timeline::prepare(pass.seen, pass.etcd, pass.now),
         },
         Step {
             name: "defragment, in steps: move the leadership, dismiss the clients, latch the beginning, defragment, latch the result",
@@ -420,6 +438,12 @@ pub(super) const IDLE: Table = Table {
             when: "`spec.storage.size` has grown, also without a quorum and while the cluster is parked",
             file: "cluster/enlarge.rs",
             rule: |pass| enlarge::beside(pass.seen, pass.now).map(Next::act),
+        },
+        Step {
+            name: "delete a member of an earlier timeline, and a prepared one that no return knows",
+            when: "its time is over, and no return is under way",
+            file: "cluster/timeline.rs",
+            rule: |pass| timeline::clear(pass.seen, pass.now).map(Next::act),
         },
     ],
 };

@@ -6,8 +6,9 @@
 use holdfast_api::cluster::Retention;
 use holdfast_api::condition::Reason;
 use holdfast_api::member::Birth;
+use holdfast_api::timeline::FIRST;
 use holdfast_api::{MEMBER_FINALIZER, key};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::facts::{cluster, unformed};
 use super::{Observed, pod};
@@ -18,7 +19,8 @@ use holdfast_base::{Act, Next, Seen, Target, Wake, ending, meta};
 pub(super) fn stays(seen: &Observed) -> bool {
     let meta = &seen.member.metadata;
     let lives = cluster(seen).is_some_and(|c| !ending::goes(c));
-    let counted_on = seen.member.spec.joined.is_some() && seen.member.spec.removed.is_none();
+    let spec = &seen.member.spec;
+    let counted_on = spec.joined.is_some() && spec.removed.is_none() && spec.aside.is_none();
     meta::deleting(meta)
         && lives
         && counted_on
@@ -40,6 +42,21 @@ fn kept_until(seen: &Observed) -> Option<Timestamp> {
     Some(removed + cluster.spec.repair().keep_claim())
 }
 
+/// Whether the cluster may go back to the member's timeline: the return that set it aside has not ended.
+fn is_needed(seen: &Observed) -> bool {
+    let latches = cluster(seen).and_then(|cluster| cluster.status.as_ref()).map(|status| &status.latches);
+    let present = latches.and_then(|latches| latches.timeline).unwrap_or(FIRST);
+    let returns = latches.is_some_and(|latches| latches.returning.is_some());
+    seen.member.spec.aside.as_ref().is_some_and(|aside| returns || present < aside.timeline)
+}
+
+/// When the operator may delete the claim of a member of an earlier timeline, also if a person has deleted the member.
+fn aside_until(seen: &Observed) -> Option<Timestamp> {
+    let aside = seen.member.spec.aside.as_ref().filter(|_| cluster(seen).is_some_and(|c| !ending::goes(c)))?;
+    let at: Timestamp = aside.at.parse().ok()?;
+    Some(at + SignedDuration::from_secs(aside.keep_seconds.into()))
+}
+
 /// Returns the next step for a member with a deletion timestamp. The finalizer goes last, after the Pod and the claim (I21).
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
     let member = &seen.member;
@@ -59,7 +76,8 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
         Seen::Known(Some(alive)) if !ending::goes(alive) => {
             // No cluster counts on a seed that never joined, whether the cluster has formed without the seed or has not formed.
             let counted_on = member.spec.role != Birth::Seed && !unformed(seen);
-            if (counted_on || member.spec.joined.is_some()) && member.spec.removed.is_none() {
+            let counted_on = (counted_on || member.spec.joined.is_some()) && member.spec.removed.is_none();
+            if if member.spec.aside.is_some() { is_needed(seen) } else { counted_on } {
                 let message = "the EtcdMember was deleted by hand, but its cluster counts on this member. Holdfast \
                                keeps its Pod and claim, and removes the finalizer when the cluster is deleted";
                 return Next::wait(Reason::MemberStillListed, message, Wake::AfterMillis(10_000));
@@ -85,6 +103,13 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
     if let Some(claim) = claim.filter(|_| retention == Retention::Delete) {
         if meta::deleting(&claim.metadata) {
             return Next::wait(Reason::Deleting, "its claim is being deleted", Wake::OnChange);
+        }
+        if let Some((until, later)) = aside_until(seen).and_then(|until| Some((until, Wake::at(until, now)?))) {
+            let message = format!(
+                "the member belongs to an earlier timeline. Holdfast deletes the claim {} at {until} (keepEarlierSeconds)",
+                meta::name(&claim.metadata)
+            );
+            return Next::wait(Reason::ClaimKept, message, later);
         }
         if let Some((until, later)) = kept_until(seen).and_then(|until| Some((until, Wake::at(until, now)?))) {
             let message = format!(

@@ -1,6 +1,6 @@
-//! A member of a cluster with `spec.replicas: 0`.
+//! A member of a cluster with `spec.replicas: 0`, or of an earlier timeline.
 //!
-//! Decides that the Pod ends after the cluster's pass latched `spec.parked`, and that the operator creates no Pod until the
+//! Decides that the Pod ends after the cluster's pass latched `spec.parked` or `spec.aside`, and that the operator creates no Pod until the
 //! cluster wants members again. The claim stays.
 
 use holdfast_api::EtcdCluster;
@@ -19,17 +19,22 @@ pub(super) fn is_parked(seen: &Observed) -> bool {
 
 /// Returns the next step for the Pod of a parked member; `None`: the member is not parked.
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
-    if !is_parked(seen) {
+    let aside = seen.member.spec.aside.as_ref();
+    if aside.is_none() && !is_parked(seen) {
         return None;
     }
+    let why = match aside {
+        Some(aside) => format!("EtcdRestore {} has set the member aside", aside.restore),
+        None => "spec.replicas of the cluster is 0".to_owned(),
+    };
     let Some(there) = own_pod(seen) else {
         // No Pod protects the claim: a person may have deleted the claim, and the data with it.
-        let lost = volume::next(seen, now).err().filter(|_| seen.member.spec.joined.is_some());
+        let lost = volume::next(seen, now).err().filter(|_| seen.member.spec.joined.is_some() && aside.is_none());
         return Some(lost.map_or(Next::Settled(Wake::OnChange), |lost| *lost));
     };
     if meta::deleting(&there.metadata) {
-        return Some(pod::going(there, (Reason::Parking, "its Pod ends: spec.replicas of the cluster is 0"), now));
+        let reason = if aside.is_some() { Reason::SetAside } else { Reason::Parking };
+        return Some(pod::going(there, (reason, &format!("its Pod ends: {why}")), now));
     }
-    let why = "spec.replicas of the cluster is 0".to_owned();
     Some(Next::act(Act::DeletePod { pod: Target::from(&there.metadata), why }))
 }

@@ -13,14 +13,15 @@ use std::collections::BTreeMap;
 
 use holdfast_api::condition::Reason;
 use holdfast_api::member::{Birth, Joined};
+use holdfast_api::timeline::ReturnPhase;
 use holdfast_api::{EtcdMember, key, role};
 use holdfast_contract::{ExitClass, Failure};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 
-use super::facts::{cluster, unformed};
+use super::facts::{cluster, is_prepared, own_pod, prepared_for, unformed};
 use super::{Observed, evidence, pod_metadata};
-use holdfast_base::objects::pod::{Start, pod, selected_by};
+use holdfast_base::objects::pod::{Start, pod, preparing, selected_by};
 use holdfast_base::objects::{container, request};
 use holdfast_base::valid::Server;
 use holdfast_base::{Act, Next, Target, Wake, failure, meta, pods, template, volumes};
@@ -59,20 +60,23 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
         let message = "etcd does not list this member yet";
         return Next::wait(Reason::Growing, message, Wake::OnChange);
     };
+    let preparation = prepared_for(seen);
+    let prepares = preparation.is_some();
     let staged = member.spec.certificates().map(|tls| tls.staged.as_deref());
-    if staged == Some(None) && seen.pod.is_none() {
+    if staged == Some(None) && seen.pod.is_none() && !prepares {
         // I15: without the certificates kubelet holds the Pod back for minutes.
         let message = "Holdfast has not written the member's certificates yet";
         return Next::wait(Reason::CertificatePending, message, Wake::OnChange);
     }
     let founds = joined.is_none() && member.spec.role == Birth::Seed;
-    if founds && !unformed(seen) {
+    if founds && !unformed(seen) && !prepares {
         // I2: this is a second seed, or the seed of a cluster that formed without it.
         let message = "the cluster has formed, and this seed never joined. Holdfast does not start the seed";
         return Next::wait(Reason::SafetyStop, message, Wake::AfterMillis(10_000));
     }
     // I9: a seed gets restore steps only while the cluster is known not to have formed, and never after the seed has served.
-    let stored = member.spec.restore.as_ref().filter(|_| founds).map(|r| (r, r.source.place.location()));
+    let restores = founds && !is_prepared(seen);
+    let stored = member.spec.restore.as_ref().filter(|_| restores).map(|r| (r, r.source.place.location()));
     let restore = match &stored {
         None => None,
         Some((restoring, Some(store))) => Some((*restoring, store)),
@@ -85,6 +89,12 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
     let start = Start { claim_uid, initial_cluster, may_start_empty: joined.is_none(), found: founds, restore };
     let placement = cluster(seen).map_or(&member.spec.placement, |c| &c.spec.placement);
     let want = pod(member, server, placement, &start, &seen.settings);
+    let want = if prepares { preparing(member, want) } else { want };
+    if let Some(returning) = preparation
+        && returning.is_none_or(|returning| returning.phase() != ReturnPhase::Preparing)
+    {
+        return at_rest(seen, now);
+    }
     let Some(there) = &seen.pod else {
         // A webhook that reads labels sees them at the creation.
         let act = pod_metadata::next(seen, None).unwrap_or_else(|| Act::CreatePod(Box::new(want)));
@@ -98,6 +108,16 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
         let message = "its Pod is being deleted; Holdfast creates a new Pod on the same volume";
         return going(there, (Reason::MemberRestarting, message), now);
     }
+    if pods::prepares(there) && !prepares {
+        return recreate(there, "the data is restored, and etcd starts on it");
+    }
+    if prepares && pods::ended(there) && pods::succeeded(there) {
+        return Next::wait(
+            Reason::Restoring,
+            "the data is restored; etcd starts when the cluster returns",
+            Wake::OnChange,
+        );
+    }
     if pods::ended(there) {
         // Not immediately: kubelet may reject each new Pod that the scheduler binds to the same node.
         let made = there.metadata.creation_timestamp.as_ref().map_or(now, |t| t.0);
@@ -110,6 +130,7 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
         );
     }
     let has_files = pods::transport(there).has_certificates();
+    let has_files = has_files && !prepares;
     let news = |digest: &&str| has_files && meta::annotation(&there.metadata, key::TLS) != Some(*digest);
     if let Some(digest) = staged.flatten().filter(news) {
         return Next::act(Act::RefreshCertificates { pod: Target::from(&there.metadata), digest: digest.to_owned() });
@@ -119,6 +140,7 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
     }
     let next = match own(seen, there, &want, now) {
         next @ Next::Do(..) => next,
+        next if prepares => return next,
         next => pod_metadata::next(seen, Some(there)).map_or(next, Next::act),
     };
     let lost = missing_labels(there, member);
@@ -127,6 +149,21 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
         return next;
     }
     Next::Do(Act::Relabel { pod: Target::from(&there.metadata), labels: lost }, RELABELLED)
+}
+
+/// Returns the step for a prepared member while no Pod of it is wanted: the data waits on the claim.
+fn at_rest(seen: &Observed, now: Timestamp) -> Next {
+    let Some(there) = own_pod(seen) else {
+        return Next::wait(
+            Reason::Returning,
+            "the data is restored; etcd starts when the cluster returns",
+            Wake::OnChange,
+        );
+    };
+    if meta::deleting(&there.metadata) {
+        return going(there, (Reason::Returning, "its Pod ends"), now);
+    }
+    recreate(there, "the data is restored")
 }
 
 /// Returns the next step for the member's own Pod that has not ended.

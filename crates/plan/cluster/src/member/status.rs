@@ -9,7 +9,7 @@ use holdfast_api::member::{LastFailure, ObjectIdentity};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::facts::cluster;
+use super::facts::{cluster, prepared_for};
 use super::{Observed, end, evidence, park};
 use holdfast_base::objects::budget::quorum;
 use holdfast_base::{Next, failure, meta, pods};
@@ -31,9 +31,14 @@ pub(super) fn whole(seen: &Observed, next: &Next, now: Timestamp) -> EtcdMemberS
         None => before(),
     };
     let ready = pod.is_some_and(pods::ready);
-    let rests = park::is_parked(seen) && pod.is_none();
+    let aside = seen.member.spec.aside.as_ref();
+    let rests = (park::is_parked(seen) || aside.is_some()) && pod.is_none();
     let failure = failure.filter(|_| !rests);
-    let good = if rests {
+    let good = if let Some(aside) = aside.filter(|_| rests) {
+        let message =
+            format!("EtcdRestore {} has set the member aside; its claim holds the earlier data", aside.restore);
+        (Reason::SetAside, message)
+    } else if rests {
         (Reason::Parked, "parked: its claim holds the data".to_owned())
     } else {
         (Reason::AsDesired, serves(seen, pod))
@@ -45,7 +50,7 @@ pub(super) fn whole(seen: &Observed, next: &Next, now: Timestamp) -> EtcdMemberS
     EtcdMemberStatus {
         observed_generation: meta.generation,
         role: role(seen),
-        state: Some(state(seen, ready).to_owned()),
+        state: Some(state(seen, pod, ready).to_owned()),
         claim: claim.map(|c| identity(&c.metadata)),
         pod: pod.map(|p| identity(&p.metadata)),
         last_failure: failure,
@@ -63,11 +68,19 @@ fn role(seen: &Observed) -> Option<String> {
 }
 
 /// Returns the member's state in a single word.
-fn state(seen: &Observed, ready: bool) -> &'static str {
+fn state(seen: &Observed, pod: Option<&Pod>, ready: bool) -> &'static str {
     let spec = &seen.member.spec;
     match () {
         () if spec.removed.is_some() => "Removed",
         () if spec.leaving.is_some() => "Leaving",
+        () if spec.aside.is_some() => "SetAside",
+        () if prepared_for(seen).is_some() => {
+            if pod.is_some_and(pods::succeeded) {
+                "Prepared"
+            } else {
+                "Preparing"
+            }
+        }
         () if park::is_parked(seen) => "Parked",
         () if spec.joined.is_none() => "Joining",
         () if ready => SERVING,

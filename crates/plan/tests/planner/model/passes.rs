@@ -410,6 +410,7 @@ impl Planner {
                         applied_index: index(log),
                         learner,
                         leader: leader.zip(sight.list.as_ref()).map_or(0, |(n, list)| leader_id(list, n)),
+                        revision: 1,
                     };
                     answers.insert(named(n), Seen::Known(answer));
                 }
@@ -431,6 +432,9 @@ impl Planner {
             store: None,
             foreign: vec![],
             foreign_members: vec![],
+            others: vec![],
+            returns: None,
+            safety_snapshot: None,
             prunes: vec![],
             stray_pods: vec![],
             hashes: BTreeMap::new(),
@@ -519,7 +523,9 @@ fn order(act: &Act) -> Order {
             to: number_of(template),
             served: served.as_deref().map(number_of),
         },
-        Act::HoldCluster { .. }
+        Act::SetAside { .. }
+        | Act::TakeBack { .. }
+        | Act::HoldCluster { .. }
         | Act::EndLeaderRequest { .. }
         | Act::CopyRetention { .. }
         | Act::ReleaseCluster { .. }

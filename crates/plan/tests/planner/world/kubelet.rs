@@ -24,6 +24,10 @@ impl World {
                 Some(if restores { Stage::Restoring } else { self.start(name, &pod) })
             }
             Stage::Restoring if age >= RESTORE => Some(match self.rebuild(name, &pod) {
+                Ok(()) if pods::prepares(&pod) => {
+                    process.restored = true;
+                    Stage::Prepared
+                }
                 Ok(()) => {
                     process.restored = true;
                     self.start(name, &pod)
@@ -35,7 +39,12 @@ impl World {
             Stage::Booting if age >= BOOT && (!self.long_snapshots || self.last_entry > process.since) => {
                 self.boot(name).then_some(Stage::Serving)
             }
-            Stage::Scheduling | Stage::Restoring | Stage::Failed(..) | Stage::Booting | Stage::Serving => None,
+            Stage::Scheduling
+            | Stage::Restoring
+            | Stage::Failed(..)
+            | Stage::Booting
+            | Stage::Serving
+            | Stage::Prepared => None,
         };
         if process.stage == Stage::Scheduling && next.is_some() {
             self.mount(name);
@@ -233,6 +242,10 @@ impl World {
             Stage::Failed(_, code) => {
                 main.push(container("etcd", waiting(), Some(terminated(ended(code, self.last_words(name, code))))))
             }
+            Stage::Prepared => {
+                let report = r#"{"kind":"restored","restoreUid":"u","uri":"file:///backup/k","dbBytes":7,"sha256":"5ha","takenAt":"2025-12-31T00:00:00Z","fromCluster":"ns/old","revision":900,"revisionBump":1000001000,"already":false,"millis":5}"#;
+                main.push(container("restore", terminated(ended(0, Some(report.to_owned()))), None));
+            }
             Stage::Booting | Stage::Serving => {
                 if restores && process.restored {
                     let report = r#"{"kind":"restored","restoreUid":"u","uri":"file:///backup/k","dbBytes":7,"sha256":"5ha","takenAt":"2025-12-31T00:00:00Z","fromCluster":"ns/old","already":false,"millis":5}"#;
@@ -255,7 +268,11 @@ impl World {
             etcd.restart_count = (process.crashes - 1).max(0);
             etcd.resources.clone_from(&resources);
         }
-        let phase = if main.is_empty() { "Pending" } else { "Running" };
+        let phase = match process.stage {
+            Stage::Prepared => "Succeeded",
+            _ if main.is_empty() => "Pending",
+            _ => "Running",
+        };
         PodStatus {
             phase: Some(phase.to_owned()),
             conditions: Some(vec![PodCondition {

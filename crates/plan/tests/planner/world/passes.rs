@@ -22,13 +22,16 @@ impl World {
                 }
             })
             .collect();
+        let (members, others) = Self::by_timeline(&object, members);
         let mut answers = BTreeMap::new();
-        for name in self.pods.keys().filter(|n| self.members.contains_key(*n)) {
+        for name in self.pods.keys().filter(|n| members.iter().any(|m| m.name() == **n)) {
             if let Some(answer) = self.answer(name) {
                 answers.insert(name.clone(), answer);
             }
         }
-        let restore = object.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref());
+        let returns = self.seen_return(&object);
+        let first = object.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref());
+        let restore = returns.as_ref().map_or(first, |returns| Some(&returns.spec.from));
         let named = restore.and_then(|r| r.snapshot_ref.as_ref());
         let store = restore.and_then(Restore::store);
         Some(cluster::Observed {
@@ -41,6 +44,8 @@ impl World {
             budget: self.budget.clone(),
             foreign: self.foreign.clone(),
             foreign_members: vec![],
+            others,
+            safety_snapshot: self.safety_snapshot(&object),
             prunes: self.schedule.iter().filter_map(|s| schedule::live_run(s, self.time())).collect(),
             stray_pods: self.stray_pods(),
             hashes: self.hashes(),
@@ -63,6 +68,7 @@ impl World {
             backups: holdfast_plan::schedule::healthy(self.schedule.iter()),
             fresh_suffix: format!("m{:03}", self.counter),
             settings: settings(),
+            returns,
             cluster: object,
             members,
         })
@@ -139,7 +145,10 @@ impl World {
                 for ensure in &plan.ensures {
                     self.apply(ensure);
                 }
-                self.finish(who, plan)
+                let tried = self.finish(who, plan);
+                self.check_timelines();
+                self.pass_restore();
+                tried
             }
             Who::Member(name) => {
                 let Some(seen) = self.observe_member(name) else { return 0 };

@@ -384,6 +384,8 @@ pub fn english(act: &Act) -> String {
             let known = if parked.index.is_some() { "" } else { ", which does not answer" };
             format!("write down: {} is parked{known}", member.name)
         }
+        Act::SetAside { member, .. } => format!("write down: {} is set aside", member.name),
+        Act::TakeBack { member, .. } => format!("write down: {} starts again", member.name),
         Act::Unpark { member } => format!("write down: {} is back", member.name),
         Act::FillLog { entries, .. } => format!("commit {entries} entries that change nothing"),
         Act::SetAuth { enabled, .. } => format!("turn authentication {}", if *enabled { "on" } else { "off" }),

@@ -1,0 +1,77 @@
+//! The record of a return: how it passes into its next phase, and the words of each phase.
+//!
+//! Decides no step.
+
+use holdfast_api::EtcdRestore;
+use holdfast_api::cluster::Latches;
+use holdfast_api::condition::Reason;
+use holdfast_api::timeline::{ReturnPhase, Returning};
+use jiff::{SignedDuration, Timestamp};
+
+use super::super::Observed;
+use holdfast_base::{Act, Next, Wake};
+
+/// Interval while a Pod ends, starts, or restores: the watch of the Pod reports most of it earlier.
+const RETRY: Wake = Wake::AfterMillis(1_000);
+
+/// Whether the `EtcdRestore` has recorded its end.
+pub(super) fn has_ended(restore: &EtcdRestore) -> bool {
+    restore.status.as_ref().is_some_and(|status| status.phase.is_final())
+}
+
+/// Whether the `EtcdRestore` of the return is there and stays.
+pub(super) fn is_wanted(seen: &Observed, returning: &Returning) -> bool {
+    let own = |restore: &&EtcdRestore| restore.metadata.uid.as_ref() == Some(&returning.uid);
+    seen.returns.as_ref().filter(own).is_some_and(|restore| restore.metadata.deletion_timestamp.is_none())
+}
+
+/// Writes the latches.
+pub(super) fn latch(latches: Latches) -> Next {
+    Next::act(Act::Latch(Box::new(latches)))
+}
+
+/// Writes the record as it is changed.
+pub(super) fn write(seen: &Observed, returning: Returning) -> Next {
+    latch(Latches { returning: Some(returning), ..seen.latches() })
+}
+
+/// Ends the way forward: the earlier timeline serves again.
+pub(super) fn fail(seen: &Observed, returning: &Returning, why: &str, now: Timestamp) -> Next {
+    let failure = Some(why.chars().take(2000).collect());
+    write(seen, Returning { failure, ..returning.clone() }.entering(ReturnPhase::TurningBack, now))
+}
+
+/// Whether the present phase has lasted longer than this.
+pub(super) fn is_over(returning: &Returning, seconds: u32, now: Timestamp) -> bool {
+    let since: Option<Timestamp> = returning.since().and_then(|at| at.parse().ok());
+    since.is_some_and(|since| now >= since + SignedDuration::from_secs(seconds.into()))
+}
+
+/// Waits in a return.
+pub(super) fn wait(message: String) -> Next {
+    Next::wait(Reason::Returning, message, RETRY)
+}
+
+/// Returns the words of a phase, for the conditions of the cluster and of the `EtcdRestore`.
+pub fn waits_for(returning: &Returning) -> String {
+    let name = &returning.name;
+    match returning.phase() {
+        ReturnPhase::Pending | ReturnPhase::Preparing => {
+            format!("EtcdRestore {name}: a Pod restores the data onto a new claim; the cluster serves meanwhile")
+        }
+        ReturnPhase::Saving => {
+            format!("EtcdRestore {name}: clients are led away, and the safety snapshot is saved")
+        }
+        ReturnPhase::SettingAside => format!("EtcdRestore {name}: the Pods of the present members end"),
+        ReturnPhase::Starting => format!("EtcdRestore {name}: the first member starts on the restored data"),
+        ReturnPhase::TurningBack => {
+            let why = returning.failure.as_deref().unwrap_or("the return was given up");
+            format!("EtcdRestore {name} has failed, and the earlier timeline starts again: {why}")
+        }
+        ReturnPhase::Complete | ReturnPhase::Skipped => format!("EtcdRestore {name} has ended"),
+        ReturnPhase::Failed => {
+            let why = returning.failure.as_deref().unwrap_or("the return was given up");
+            format!("EtcdRestore {name} has failed, and the cluster serves its earlier timeline: {why}")
+        }
+    }
+}

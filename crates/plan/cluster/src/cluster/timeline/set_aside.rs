@@ -1,0 +1,80 @@
+//! The end of the present timeline: each member is set aside, and its Pod ends. Its claim stays.
+//!
+//! Decides the order, and when the next timeline begins: only when no Pod of the present one is left, so that two timelines never have
+//! a Pod of etcd at the same time (I2).
+
+use holdfast_api::cluster::Latches;
+use holdfast_api::timeline::{Aside, ReturnPhase, Returning};
+use holdfast_api::{key, role};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::super::{Member, Observed};
+use super::prepare::revision;
+use super::record::{self, fail, wait};
+use holdfast_base::{Act, Next, Target, meta};
+
+/// Returns the next step.
+pub(super) fn next(seen: &Observed, returning: &Returning, now: Timestamp) -> Next {
+    let none_aside = !seen.others.iter().any(|member| is_set_aside(member, returning));
+    if none_aside && !record::is_wanted(seen, returning) {
+        return fail(seen, returning, "the EtcdRestore was deleted", now);
+    }
+    if record::is_over(returning, returning.deadline_seconds, now) && !returning.stays {
+        let why = format!("the Pods did not end within {} s (spec.deadlineSeconds)", returning.deadline_seconds);
+        return fail(seen, returning, &why, now);
+    }
+    let admitted = |pod: &&Pod| meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
+    if let Some(pod) = seen.members.iter().filter_map(Member::live_pod).find(admitted) {
+        return Next::act(Act::DismissClients { pod: Target::from(&pod.metadata) });
+    }
+    // Without a safety snapshot the answers name the last revision.
+    let known = revision(seen).filter(|present| returning.earlier_revision.is_none_or(|before| *present > before));
+    if let Some(present) = known.filter(|_| none_aside) {
+        if returning.first_revision.is_some_and(|first| present >= first) {
+            return fail(
+                seen,
+                returning,
+                "the cluster has written more revisions than the restored data was raised by",
+                now,
+            );
+        }
+        return record::write(seen, Returning { earlier_revision: Some(present), ..returning.clone() });
+    }
+    if let Some(member) = seen.members.first() {
+        let answer = seen.known_answer(member.name());
+        let aside = Aside {
+            restore: returning.name.clone(),
+            restore_uid: returning.uid.clone(),
+            timeline: returning.timeline,
+            term: answer.map(|answer| answer.term),
+            index: answer.map(|answer| answer.applied_index),
+            at: now.to_string(),
+            keep_seconds: returning.keep_earlier_seconds,
+        };
+        return Next::act(Act::SetAside { member: Target::from(&member.object.metadata), aside });
+    }
+    if let Some(member) = seen.others.iter().find(|m| is_set_aside(m, returning) && m.pod.is_some()) {
+        return wait(format!("{}: the Pod of {} ends", record::waits_for(returning), member.name()));
+    }
+    if let Some(pod) = seen.stray_pods.first() {
+        return wait(format!(
+            "{}: the Pod {pod} belongs to no member, and may run etcd. Delete the Pod",
+            record::waits_for(returning)
+        ));
+    }
+    let record = returning.clone().entering(ReturnPhase::Starting, now);
+    record::latch(Latches {
+        timeline: Some(returning.timeline),
+        formed: None,
+        pending_member: returning.member.clone(),
+        restoring: returning.restoring.clone(),
+        returning: Some(record),
+        ..seen.latches()
+    })
+}
+
+/// Whether this return has set the member aside.
+fn is_set_aside(member: &Member, returning: &Returning) -> bool {
+    member.object.spec.aside.as_ref().is_some_and(|aside| aside.restore_uid == returning.uid)
+}

@@ -1,0 +1,93 @@
+//! The return of the cluster to a snapshot, in place: the `EtcdRestore`, its pass, and the facts that the cluster's pass reads.
+
+use holdfast_api::timeline::{self, ReturnPhase};
+use holdfast_api::{EtcdRestore, EtcdRestoreSpec, name};
+use holdfast_plan::cluster::timeline::find_turn;
+use holdfast_plan::returns;
+
+use super::*;
+
+impl World {
+    /// Creates an `EtcdRestore` of the cluster to a snapshot.
+    pub fn return_to(&mut self, snapshot: &str, timeline: u32, saves: bool) {
+        let from = Restore { snapshot_ref: Some(LocalRef { name: snapshot.to_owned() }), ..Restore::default() };
+        let spec = EtcdRestoreSpec {
+            cluster_ref: LocalRef { name: "a".to_owned() },
+            timeline,
+            from,
+            safety_snapshot: saves.then(SnapshotTemplate::default),
+            skip_safety_snapshot: (!saves).then(|| "the data is broken".to_owned()),
+            deadline_seconds: Some(60),
+            ..EtcdRestoreSpec::default()
+        };
+        let mut restore = EtcdRestore::new("back", spec);
+        restore.metadata.namespace = Some("ns".to_owned());
+        self.born(&mut restore.metadata);
+        self.restore = Some(restore);
+        self.changed();
+    }
+
+    /// Deletes the `EtcdRestore`.
+    pub fn forget_return(&mut self) {
+        self.restore = None;
+        self.changed();
+    }
+
+    /// Whether the return has reached a phase, by its own status.
+    pub fn has_returned(&self, phase: ReturnPhase) -> bool {
+        let status = self.restore.as_ref().and_then(|restore| restore.status.as_ref());
+        status.is_some_and(|status| status.phase == phase)
+    }
+
+    /// Returns the members of the cluster's timeline, and the others.
+    pub(super) fn by_timeline(
+        object: &EtcdCluster,
+        all: Vec<cluster::Member>,
+    ) -> (Vec<cluster::Member>, Vec<cluster::Member>) {
+        let present = timeline::of_cluster(object, all.iter().map(|member| &member.object));
+        all.into_iter().partition(|m| m.object.spec.aside.is_none() && timeline::of_member(&m.object) == present)
+    }
+
+    pub(super) fn seen_return(&self, object: &EtcdCluster) -> Option<EtcdRestore> {
+        let members: Vec<&EtcdMember> = self.members.values().collect();
+        find_turn(object, &members, self.restore.iter()).cloned()
+    }
+
+    pub(super) fn safety_snapshot(&self, object: &EtcdCluster) -> Option<EtcdSnapshot> {
+        let returning = object.status.as_ref()?.latches.returning.as_ref()?;
+        let saves = returning.phase() == ReturnPhase::Saving;
+        self.snapshots.get(&name::safety_snapshot("a", &returning.uid)).filter(|_| saves).cloned()
+    }
+
+    /// Makes a pass over the `EtcdRestore`.
+    pub(super) fn pass_restore(&mut self) {
+        let Some(restore) = self.restore.clone() else { return };
+        let seen = returns::Observed { cluster: self.observe_cluster(), restore };
+        let plan = returns::plan(&seen, self.time());
+        safety::Checked::reports(plan.clone()).unwrap_or_else(|(_, broken)| panic!("{broken}"));
+        if seen.restore.status.as_ref() != Some(&plan.status) {
+            let mut object = seen.restore;
+            object.status = Some(plan.status.clone());
+            self.writes += 1;
+            self.touch(&mut object.metadata);
+            self.restore = Some(object);
+            self.tell("restore back", &plan.status.conditions);
+            self.changed();
+        }
+    }
+
+    /// Asserts that no two timelines have a running etcd (I2).
+    pub(super) fn check_timelines(&self) {
+        let runs = |name: &&String| {
+            let stage = self.processes.get(*name).map(|process| process.stage.clone());
+            matches!(stage, Some(Stage::Booting | Stage::Serving))
+        };
+        let groups: BTreeSet<u64> = self
+            .pods
+            .keys()
+            .filter(runs)
+            .filter_map(|name| self.volumes.get(&format!("data-{name}"))?.data.as_ref().map(|data| data.group))
+            .collect();
+        assert!(self.restore.is_none() || groups.len() < 2, "two timelines run etcd: {groups:?}");
+    }
+}
