@@ -11,17 +11,17 @@ use holdfast_contract::error::Result;
 use holdfast_contract::{
     CompactRequest, CompareRequest, ContentsRequest, CopyRequest, DefragRequest, GateRequest, InspectRequest,
     LatestRequest, ListRequest, ProbeRequest, ProofLevel, PruneRequest, RecallRequest, RemovalReport, RemoveRequest,
-    RemovedReport, Report, RestoreRequest, SaveRequest, VerifyRequest,
+    RemovedReport, Report, RestoreRequest, SaveRequest, UndeleteRequest, VerifyRequest,
 };
 use serde::Serialize;
 use snapshot_agent::catalog::recall;
 use snapshot_agent::verbs::contents::Found;
 use snapshot_agent::verbs::report::text;
-use snapshot_agent::verbs::restore::compact;
+use snapshot_agent::verbs::restore::{compact, undelete as past};
 use snapshot_agent::verbs::save::{dry_run, merged};
 use snapshot_agent::verbs::{
     compare, contents, copy, defrag, gate, inspect, install, latest, list, log, probe, prune, recall as runs, remove,
-    report, restore, save, verify,
+    report, restore, save, undelete, verify,
 };
 
 use crate::cli::{LogVerb, RenderFlags};
@@ -199,6 +199,32 @@ pub async fn defrag(request: DefragRequest) -> anyhow::Result<u8> {
     Ok(failed.map_or(0, |error| end(&Err(error))))
 }
 
+/// `agent undelete`: restores the point, compares it and puts keys back. Prints the counts even if the run ended early.
+pub async fn undelete(request: UndeleteRequest) -> anyhow::Result<u8> {
+    let ended = match past::run(request.clone()).await {
+        Ok(state) => undelete::run(request.clone(), state).await,
+        Err(error) => Err(error),
+    };
+    let undelete::Ended { report, differences, failed } = match ended {
+        Ok(ended) => ended,
+        Err(error) => return Ok(end(&Err(error))),
+    };
+    if request.json {
+        // In pieces: the list may be longer than the memory.
+        let mut piece = String::new();
+        for found in differences.read()? {
+            piece += &(serde_json::to_string(&found?)? + "\n");
+            if piece.len() >= PIECE {
+                put(std::mem::take(&mut piece).as_bytes())?;
+            }
+        }
+        put((piece + &serde_json::to_string(&report)? + "\n").as_bytes())?;
+    } else {
+        put(undelete::text(&report, &request).as_bytes())?;
+    }
+    Ok(failed.map_or(0, |error| end(&Err(error))))
+}
+
 /// `agent prune`: prints the judged and removed snapshots even if the run ended early.
 pub async fn prune(request: PruneRequest) -> anyhow::Result<u8> {
     let json = request.json;
@@ -297,6 +323,9 @@ fn finish(outcome: &Result<Report>, text: Option<String>) -> u8 {
     }
     code
 }
+
+/// Bytes that are written to standard output at a time.
+const PIECE: usize = 64 << 10;
 
 /// Exit code of a run whose result did not reach standard output.
 const LOST: u8 = 1;

@@ -15,7 +15,7 @@ use holdfast_api::store::{Destination, Location, PvcLocation, S3Location};
 use holdfast_contract::{
     CompactRequest, CompareRequest, Compression, ContentsRequest, CopyRequest, DefragRequest, Failure, GateRequest,
     InspectRequest, LatestRequest, ListRequest, ProbeRequest, PruneRequest, RecallRequest, RemoveRequest,
-    RestoreRequest, SaveRequest, VerifyRequest,
+    RestoreRequest, SaveRequest, UndeleteRequest, VerifyRequest,
 };
 use holdfast_io::private::is_shared;
 use holdfast_operator::Config;
@@ -479,6 +479,10 @@ pub enum Agent {
         mut_arg("restore_uid", of_the_operator)
     )]
     Restore(Box<RestoreRequest>),
+    /// Compare the keys below a prefix at a point, a snapshot and the log after it, with a live etcd, and with --apply put
+    /// back those that are missing. A newer write of another client always stays.
+    #[command(after_help = UNDELETE_EXAMPLES)]
+    Undelete(Box<UndeleteRequest>),
 }
 
 impl Agent {
@@ -502,9 +506,12 @@ impl Agent {
                 LogVerb::Status(request) => Some(&request.store),
             },
             // These verbs write a member's data or nothing, and at most read the store.
-            Self::CompareMembers(_) | Self::Defrag(_) | Self::RenderRestore(_) | Self::Restore(_) | Self::Run(_) => {
-                None
-            }
+            Self::CompareMembers(_)
+            | Self::Defrag(_)
+            | Self::RenderRestore(_)
+            | Self::Restore(_)
+            | Self::Run(_)
+            | Self::Undelete(_) => None,
         };
         store.is_some_and(is_shared)
     }
@@ -550,7 +557,8 @@ mod run;
 
 use examples::{
     COMPACT_EXAMPLES, COMPARE_EXAMPLES, CONTENTS_EXAMPLES, COPY_EXAMPLES, DEFRAG_EXAMPLES, LOG_EXAMPLES,
-    PROBE_EXAMPLES, PRUNE_EXAMPLES, RENDER_EXAMPLES, RESTORE_EXAMPLES, SAVE_EXAMPLES, VERIFY_EXAMPLES,
+    PROBE_EXAMPLES, PRUNE_EXAMPLES, RENDER_EXAMPLES, RESTORE_EXAMPLES, SAVE_EXAMPLES, UNDELETE_EXAMPLES,
+    VERIFY_EXAMPLES,
 };
 
 pub use log::LogVerb;

@@ -59,6 +59,6 @@ pub use holdfast_gate as gate;
 pub mod verbs {
     pub use holdfast_gate::{gate, install};
     pub use holdfast_rebuild::{contents, restore, verify};
-    pub use holdfast_verbs_live::{compare, defrag, log, save};
+    pub use holdfast_verbs_live::{compare, defrag, log, save, undelete};
     pub use holdfast_verbs_store::{copy, inspect, latest, list, probe, prune, recall, remove, report};
 }

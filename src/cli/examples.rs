@@ -162,3 +162,24 @@ Examples:
       --initial-cluster m1=http://127.0.0.1:2380 --cluster-token restored-1
 
   An encrypted snapshot also needs --age-identity-dir, a folder of identity files.";
+
+/// Undeletes: first the difference, then the keys.
+pub(super) const UNDELETE_EXAMPLES: &str = "\
+Examples:
+  What a prefix lacks since a second, from the log of a lineage; nothing is written:
+    holdfast agent undelete --endpoints http://127.0.0.1:2379 \\
+      --store s3://BUCKET/etcd --from NAMESPACE/CLUSTER/LINEAGE \\
+      --at-time 2026-11-28T10:42:07Z --prefix /orders/
+
+  Put the missing keys back, at most 500 in a second:
+    holdfast agent undelete --endpoints http://127.0.0.1:2379 \\
+      --store s3://BUCKET/etcd --from NAMESPACE/CLUSTER/LINEAGE \\
+      --at-time 2026-11-28T10:42:07Z --prefix /orders/ --apply --rate 500
+
+  The ConfigMaps of a namespace of a kubeadm control plane, from one snapshot:
+    holdfast agent undelete --endpoints https://127.0.0.1:2379 \\
+      --cacert /etc/kubernetes/pki/etcd/ca.crt \\
+      --cert /etc/kubernetes/pki/etcd/healthcheck-client.crt \\
+      --key /etc/kubernetes/pki/etcd/healthcheck-client.key \\
+      --store s3://BUCKET/etcd --from NAMESPACE/CLUSTER/LINEAGE/FOLDER \\
+      --kind configmaps --namespace prod --apply";

@@ -171,6 +171,7 @@ fn every_example_in_a_help_text_is_a_command() {
         PRUNE_EXAMPLES,
         PROBE_EXAMPLES,
         RENDER_EXAMPLES,
+        UNDELETE_EXAMPLES,
         RESTORE_EXAMPLES,
     ] {
         let joined = examples.replace("\\\n", " ");
@@ -316,7 +317,8 @@ fn no_example_is_left_unread() {
             "compare-members",
             "defrag",
             "render-restore",
-            "restore"
+            "restore",
+            "undelete"
         ]
     );
     for verb in told {

@@ -23,6 +23,7 @@ mod s3;
 mod save;
 mod stored;
 mod to_store;
+mod undelete;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
@@ -69,6 +70,7 @@ pub use stored::{
     APISERVER, ContentsRequest, CopyRequest, DEFAULT_READ_DEADLINE_SECONDS, ProofLevel, SnapshotFlags, VerifyRequest,
 };
 pub use to_store::ToStore;
+pub use undelete::{Applied, KeyCount, Leases, MAX_NAMED_KEYS, REGISTRY, UndeleteReport, UndeleteRequest};
 
 /// The etcd to read from. The flags have etcdctl's names; secrets come in files, never as values.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use super::{
     CompactRequest, CompareRequest, EtcdFlags, GateRequest, InspectRequest, LatestRequest, LogRequest, ProbeRequest,
-    PruneRequest, RecallRequest, RemoveRequest, RestoreRequest, SaveRequest, StoreFlags, VerifyRequest,
+    PruneRequest, RecallRequest, RemoveRequest, RestoreRequest, SaveRequest, StoreFlags, UndeleteRequest,
+    VerifyRequest,
 };
 
 /// Environment variable with the request.
@@ -70,6 +71,8 @@ pub enum Request {
     CompareMembers(CompareRequest),
     /// Rebuilds a member's data from a snapshot.
     Restore(RestoreRequest),
+    /// Puts keys back that a live etcd lacks.
+    Undelete(UndeleteRequest),
     /// Decides whether etcd may start, and becomes etcd.
     Gate(GateRequest),
 }
@@ -124,6 +127,7 @@ impl Request {
             Self::Verify(request) => request.snapshot.store = Some(store),
             Self::Compact(request) => request.store = store,
             Self::Restore(request) => request.store = store,
+            Self::Undelete(request) => request.store = store,
             Self::CompareMembers(_) | Self::Gate(_) => {}
         }
     }
@@ -141,16 +145,18 @@ impl Request {
             | Self::Probe(ProbeRequest { expect_store_id, .. })
             | Self::Verify(VerifyRequest { expect_store_id, .. })
             | Self::Compact(CompactRequest { expect_store_id, .. })
-            | Self::Restore(RestoreRequest { expect_store_id, .. }) => expect_store_id.as_deref(),
+            | Self::Restore(RestoreRequest { expect_store_id, .. })
+            | Self::Undelete(UndeleteRequest { expect_store_id, .. }) => expect_store_id.as_deref(),
             Self::CompareMembers(_) | Self::Gate(_) => None,
         }
     }
 
-    /// Sets the etcd of a save and of a log; the etcd of no other request.
+    /// Sets the etcd of a save, of a log and of an undelete; the etcd of no other request.
     pub fn set_etcd(&mut self, etcd: EtcdFlags) {
         match self {
             Self::Save(request) => request.etcd = etcd,
             Self::Log(request) => request.etcd = etcd,
+            Self::Undelete(request) => request.etcd = etcd,
             _ => {}
         }
     }
@@ -166,7 +172,12 @@ impl Request {
             | Self::Prune(PruneRequest { cluster, .. })
             | Self::Compact(CompactRequest { cluster, .. }) => Some(cluster),
             Self::Verify(request) => request.cluster.as_deref(),
-            Self::Remove(_) | Self::Probe(_) | Self::CompareMembers(_) | Self::Restore(_) | Self::Gate(_) => None,
+            Self::Remove(_)
+            | Self::Probe(_)
+            | Self::CompareMembers(_)
+            | Self::Restore(_)
+            | Self::Undelete(_)
+            | Self::Gate(_) => None,
         }
     }
 
@@ -183,7 +194,8 @@ impl Request {
             | Self::Verify(VerifyRequest { deadline_seconds, .. })
             | Self::Compact(CompactRequest { deadline_seconds, .. })
             | Self::CompareMembers(CompareRequest { deadline_seconds, .. }) => *deadline_seconds,
-            Self::Restore(request) => request.deadline_seconds.unwrap_or_default(),
+            Self::Restore(RestoreRequest { deadline_seconds, .. })
+            | Self::Undelete(UndeleteRequest { deadline_seconds, .. }) => deadline_seconds.unwrap_or_default(),
             Self::Log(_) | Self::Gate(_) => 0,
         }
     }
@@ -207,7 +219,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        AskMembers, Compression, IdentityFlags, LockMode, Policy, ProofLevel, S3Checksum, S3Sse, SnapshotFlags,
+        AskMembers, Compression, IdentityFlags, Leases, LockMode, Policy, ProofLevel, S3Checksum, S3Sse, SnapshotFlags,
     };
 
     /// Texts that a tenant could write into a field.
@@ -264,6 +276,11 @@ mod tests {
             Request::Compact(CompactRequest { scratch: text.into(), ..CompactRequest::default() }),
             Request::CompareMembers(CompareRequest { member_seconds: 7, ..CompareRequest::default() }),
             Request::Restore(RestoreRequest { at_revision: Some(i64::MAX), ..RestoreRequest::default() }),
+            Request::Undelete(UndeleteRequest {
+                prefix: Some(text.to_owned()),
+                leases: Leases::Keep,
+                ..UndeleteRequest::default()
+            }),
             Request::Gate(GateRequest {
                 identity: IdentityFlags { member_name: text.to_owned(), ..IdentityFlags::default() },
                 exec: vec![text.to_owned(), "--initial-cluster=a".to_owned()],

@@ -8,6 +8,7 @@ pub mod foreign;
 pub mod inventory;
 pub mod log;
 pub mod merged;
+pub mod past;
 pub mod proof;
 pub mod publish;
 pub mod read_back;

@@ -7,6 +7,7 @@ pub mod etcdutl;
 pub mod feed;
 pub mod folders;
 pub mod hash_kv;
+pub mod keys;
 pub mod lists;
 pub mod member;
 pub mod members;

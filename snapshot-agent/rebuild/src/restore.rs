@@ -22,7 +22,9 @@ mod point;
 mod quota;
 mod refused;
 mod replay;
+mod scratch;
 mod segments;
+pub mod undelete;
 mod volume;
 
 use futures::future::BoxFuture;

@@ -81,6 +81,7 @@ mod syncs;
 mod tls;
 mod tls_kinds;
 mod trouble;
+mod undelete;
 mod verify;
 mod volumes;
 

@@ -1,6 +1,7 @@
-//! Texts and errors that several verbs share; `progress_server.rs` answers about a run.
+//! Texts and errors that several verbs share; `progress_server.rs` answers about a run, `registry.rs` names the keys of a Kubernetes.
 
 pub mod progress_server;
+pub mod registry;
 
 use std::time::Instant;
 

@@ -1,6 +1,7 @@
-//! The verbs of `holdfast agent` that read a running etcd. No verb imports another one.
+//! The verbs of `holdfast agent` that read a running etcd; `undelete` also writes it. No verb imports another one.
 
 pub mod compare;
 pub mod defrag;
 pub mod log;
 pub mod save;
+pub mod undelete;

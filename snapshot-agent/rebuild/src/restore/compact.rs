@@ -4,15 +4,11 @@
 //! etcd is asked. The revision is that of the newest check of a member after the snapshot, so that the result can be compared with
 //! a member, and without a check the end of the log. `verbs/save/merged.rs` publishes the database.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use futures::future::BoxFuture;
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::{CompactRequest, DEFAULT_RESTORE_STALL_SECONDS, Point, RestoreRequest};
 use holdfast_io::clock;
 use holdfast_io::interrupt::Interrupt;
-use holdfast_io::scratch::{Scratch, check_free};
 use holdfast_layout::manifest::{DerivedFrom, Manifest};
 use holdfast_layout::{Folder, SegmentName, first8};
 use holdfast_store::Store;
@@ -21,21 +17,19 @@ use jiff::Timestamp;
 use super::passes::AuthChange;
 use super::point::{self, Chosen};
 use super::quota;
-use super::replay::{self, Continued, Settings, Size};
+use super::replay::Continued;
+use super::scratch::{self, Purpose};
 use holdfast_catalog::attempts::lineages;
 use holdfast_catalog::log::bases::find_bases;
 use holdfast_catalog::log::cover::Cover;
 use holdfast_catalog::log::{self, bound_cluster};
-use holdfast_catalog::merged::{DATABASE, MergedSnapshot};
+use holdfast_catalog::merged::MergedSnapshot;
 use holdfast_catalog::store_id;
-use holdfast_catalog::stored::{self, Stored};
+use holdfast_catalog::stored;
 use holdfast_format::crypt::{Identities, Recipients};
 
 /// Attempts among which the newest snapshot is looked for.
 const MOST_ATTEMPTS: usize = 1000;
-
-/// Bytes beside the database and the log.
-const BESIDE: u64 = 128 << 20;
 
 /// Merges; `None`: the log holds nothing after the newest snapshot.
 pub fn run(request: CompactRequest) -> BoxFuture<'static, Result<Option<MergedSnapshot>>> {
@@ -53,7 +47,7 @@ pub fn run(request: CompactRequest) -> BoxFuture<'static, Result<Option<MergedSn
 async fn merge(store: &Store, request: &CompactRequest, at: Timestamp) -> Result<Option<MergedSnapshot>> {
     let lineage = find_lineage(store, request).await?;
     let Some(revision) = find_revision(store, &lineage, request).await? else { return Ok(None) };
-    let (stall, asked) = (Duration::from_secs(DEFAULT_RESTORE_STALL_SECONDS.into()), restoring(request, &lineage));
+    let asked = restoring(request, &lineage);
     let chosen = point::choose(store, &asked, Point::Revision(revision), None).await?;
     let (base, _) = stored::manifest_of(store, &chosen.base).await?;
     let place =
@@ -64,28 +58,16 @@ async fn merge(store: &Store, request: &CompactRequest, at: Timestamp) -> Result
             chosen.base
         )));
     }
-    let identities = identities(&base, request)?;
-    let base_bytes = base.db_bytes;
-    let stored = Stored::check(store, &chosen.base, base.clone()).await?;
     let quota = quota_of(request, &base);
-    let scratch = Scratch::new(&request.scratch, base_bytes.saturating_add(BESIDE))?;
-    let (path, file) = scratch.file(DATABASE)?;
-    let file = match stored.unpack_once(store, identities, file, stall).await {
-        Ok(file) => file,
-        Err(error) => return Err(stored.confirm(store, error, stall).await),
+    let purpose = Purpose {
+        below: &request.scratch,
+        identities: identities(&base, request)?,
+        users: AuthChange::NeedsSnapshot,
+        hashes: true,
+        quota,
     };
-    // Without etcd's sha256.
-    file.set_len(base_bytes).map_err(holdfast_contract::error::io_error("cutting the snapshot in --scratch"))?;
-    let judge = |size: Size| {
-        // The snapshot's file is there.
-        let more = size.likely.saturating_add(size.beside).saturating_sub(base_bytes);
-        let room = check_free(&request.scratch, more.saturating_add(BESIDE));
-        quota::check_beside(quota::check_merged(quota, size.least), room)
-    };
-    let settings = Settings { users: AuthChange::NeedsSnapshot, hashes: true, stall, judge: &judge };
-    let database = replay::Base { file: Arc::new(file), db_bytes: base_bytes, path: &path };
-    let Continued { merged, proven, proof, segments, sha256, .. } =
-        replay::merge(store, &chosen, database, &settings).await?;
+    let (scratch, continued) = scratch::merge(store, &chosen, base.clone(), purpose).await?;
+    let Continued { merged, proven, proof, segments, sha256, .. } = continued;
     quota::check_merged(quota, merged.bytes)?;
     let until = chosen.segments.last().map(|segment| segment.at);
     let Chosen { base: folder, base_revision, cluster_id, check, .. } = chosen;

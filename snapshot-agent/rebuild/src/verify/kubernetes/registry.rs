@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::api::Resource;
 use holdfast_etcd::connect::etcd_error;
+use holdfast_verbs_common::registry::{SPECIAL, folder_of};
 
 /// kube-apiserver's default of `--etcd-prefix`.
 const DEFAULT_PREFIX: &str = "/registry";
@@ -21,15 +22,6 @@ const NAMESPACES: [&str; 2] = ["/namespaces/kube-system", "/namespaces/default"]
 
 /// Keys of one answer: far below the size at which etcd's client refuses an answer.
 const PAGE: i64 = 4000;
-
-/// Folders whose name is not the resource's (Kubernetes: `SpecialDefaultResourcePrefixes`).
-const SPECIAL: [(&str, &str); 5] = [
-    ("services", "services/specs"),
-    ("endpoints", "services/endpoints"),
-    ("replicationcontrollers", "controllers"),
-    ("nodes", "minions"),
-    ("ingresses", "ingress"),
-];
 
 /// Built-in groups whose name is a part of the keys: those of the servers for custom resources and for other servers' APIs.
 const GROUPED: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
@@ -224,15 +216,6 @@ fn prefix_of(key: &str) -> Option<&str> {
     NAMESPACES.iter().find_map(|end| key.strip_suffix(end)).filter(|prefix| prefix.starts_with('/') && prefix.len() > 1)
 }
 
-/// Returns the folder of a key below the prefix: `pods`, or two parts where the first one is a group or `services`.
-fn folder_of(key: &str) -> &str {
-    let first = key.split('/').next().unwrap_or_default();
-    if !first.contains('.') && first != "services" {
-        return first;
-    }
-    key.match_indices('/').nth(1).map_or(key, |(at, _)| &key[..at])
-}
-
 /// Returns the folder of a resource. A custom resource, and the two kinds of the servers beside it, lie below their group; the group
 /// of any other resource is no part of the keys.
 fn folder_for(resource: &Resource, is_custom: bool) -> String {
@@ -274,21 +257,6 @@ mod tests {
             ["/registry/namespaces/prod", "/namespaces/default", "x/namespaces/default", "/registry/pods/default"]
         {
             assert_eq!(prefix_of(other), None, "{other}");
-        }
-    }
-
-    #[test]
-    fn a_folder_has_two_parts_below_a_group() {
-        for (key, folder) in [
-            ("pods/default/a", "pods"),
-            ("services/specs/default/a", "services/specs"),
-            ("services/endpoints/default/a", "services/endpoints"),
-            ("example.org/things/default/a", "example.org/things"),
-            ("apiregistration.k8s.io/apiservices/v1.", "apiregistration.k8s.io/apiservices"),
-            ("minions/n1", "minions"),
-            ("example.org/things", "example.org/things"),
-        ] {
-            assert_eq!(folder_of(key), folder, "{key}");
         }
     }
 

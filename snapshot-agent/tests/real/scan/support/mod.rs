@@ -161,6 +161,13 @@ impl Server {
         }
     }
 
+    /// Starts the ended server again, with other flags; the last of two equal flags counts.
+    pub(crate) fn again(mut server: Self, args: &[&str]) -> Self {
+        server.args.extend(args.iter().map(|arg| (*arg).to_owned()));
+        server.launch();
+        server
+    }
+
     pub(crate) fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = Command::new("kill").arg(child.id().to_string()).status();

@@ -51,6 +51,8 @@ pub enum Kind {
     Drill,
     /// Merges the newest snapshot and the log.
     Compact,
+    /// Puts keys back that a live etcd lacks. The plugin makes this Job, the operator none.
+    Undelete,
 }
 
 /// The facts of a kind.
@@ -153,6 +155,13 @@ const COMPACT: Row = Row {
     more_memory: "raise spec.log.compaction.resources of the EtcdSnapshotSchedule",
     ..Row::new(Use::Save, 2)
 };
+const UNDELETE: Row = Row {
+    words: "compares a point with etcd",
+    then: ", and run `kubectl holdfast undelete` again: it has less to do then",
+    more_memory: "run `kubectl holdfast undelete` for a smaller prefix",
+    // A person waits, and repeats the command.
+    ..Row::new(Use::Restore, 0)
+};
 
 impl Kind {
     /// Returns the facts of the kind.
@@ -170,6 +179,7 @@ impl Kind {
             Self::Rehearse => &REHEARSE,
             Self::Drill => &DRILL,
             Self::Compact => &COMPACT,
+            Self::Undelete => &UNDELETE,
         }
     }
 
@@ -191,6 +201,7 @@ impl Kind {
             Request::Remove(_) => Self::Remove,
             Request::Probe(_) => Self::Probe,
             Request::Compact(_) => Self::Compact,
+            Request::Undelete(_) => Self::Undelete,
             Request::Verify(request) if request.latest => Self::Drill,
             Request::Verify(_) | Request::CompareMembers(_) | Request::Restore(_) | Request::Gate(_) => Self::Rehearse,
         }
