@@ -41,6 +41,7 @@ pub mod snapshot;
 pub mod snapshots;
 pub mod status;
 pub mod time;
+pub mod undelete;
 pub mod upgrade;
 pub mod version;
 pub mod wait;
@@ -62,6 +63,8 @@ pub enum Verb {
     /// Plan and start the restore of a snapshot into a new cluster.
     #[command(subcommand)]
     Restore(restore::RestoreVerb),
+    /// Compare the keys below a prefix at a point with the cluster, and with --apply put back those that are missing.
+    Undelete(Box<undelete::UndeleteFlags>),
     /// Write a client certificate of a cluster to files, and print the environment for etcdctl.
     Certificate(Box<certificate::CertificateFlags>),
     /// Run the etcdctl of this machine against a cluster, through the API server.
@@ -89,6 +92,7 @@ pub async fn run(verb: Verb, line: Command, build: BuildInfo) -> u8 {
         Verb::Cluster(verb) => cluster::run(verb).await,
         Verb::Member(verb) => member::run(verb).await,
         Verb::Restore(verb) => restore::run(verb).await,
+        Verb::Undelete(flags) => undelete::run(*flags).await,
         Verb::Certificate(flags) => certificate::run(*flags).await,
         Verb::Etcdctl(flags) => etcdctl::run(*flags).await,
         Verb::Logs(flags) => logs::run(*flags).await,

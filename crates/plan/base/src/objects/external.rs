@@ -16,6 +16,9 @@ const TLS: &str = "/etc/holdfast/etcd-tls";
 /// Mount path of the Secret with user and password.
 const AUTH: &str = "/etc/holdfast/etcd-auth";
 
+/// Names of the volumes of both.
+pub(super) const VOLUMES: [&str; 2] = ["etcd-tls", "etcd-auth"];
+
 /// An etcd's flags, volumes and mounts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reached {
@@ -30,7 +33,8 @@ pub struct Reached {
 /// Returns flags, volumes and mounts for an etcd. The Pod waits for missing Secrets, and never connects without the Secrets
 /// (I15).
 pub fn reach(etcd: &External) -> Reached {
-    let secrets = [("etcd-tls", etcd.tls_secret_ref.as_ref(), TLS), ("etcd-auth", etcd.auth_secret_ref.as_ref(), AUTH)];
+    let [tls, auth] = VOLUMES;
+    let secrets = [(tls, etcd.tls_secret_ref.as_ref(), TLS), (auth, etcd.auth_secret_ref.as_ref(), AUTH)];
     let named: Vec<_> =
         secrets.into_iter().filter_map(|(volume, secret, path)| Some((volume, secret?, path))).collect();
     Reached {

@@ -7,6 +7,7 @@
 mod apiserver;
 mod kind;
 mod rehearsal;
+pub mod undelete;
 
 use std::collections::BTreeMap;
 
