@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use holdfast_api::condition::{self, Type};
 use holdfast_api::restore::{Bootstrap, Restore};
 use holdfast_api::snapshot::{EtcdSnapshot, Phase};
-use holdfast_api::{EtcdCluster, EtcdClusterSpec, name};
+use holdfast_api::{EtcdCluster, EtcdClusterSpec, EtcdSnapshotSchedule, name};
 use holdfast_io::clock;
 use holdfast_kube::requests;
 use kube::ResourceExt as _;
@@ -23,6 +23,7 @@ use super::wait::{Look, Wait};
 use crate::point::PointFlags;
 use holdfast_manifests::names::object;
 
+mod log_end;
 pub mod plan;
 
 use plan::Plan;
@@ -103,7 +104,13 @@ pub async fn run(verb: RestoreVerb) -> anyhow::Result<u8> {
     match verb {
         RestoreVerb::Plan(flags) => {
             let session = flags.access.open().await?;
-            let (plan, new) = prepare(&session, &flags.subject).await?;
+            let Prepared { snapshot, snapshots, saved, plan, new } = prepare(&session, &flags.subject).await?;
+            let point = flags.subject.at.point();
+            let schedules = match &point {
+                Some(_) => session.list::<EtcdSnapshotSchedule>(Only::default()).await?,
+                None => vec![],
+            };
+            let plan = plan.with_log(&snapshot, &snapshots, (&schedules, point.as_ref()), saved.as_deref());
             let text = match flags.output.encoded(&plan)? {
                 Some(text) => text,
                 None => text(&plan, &new, flags.output.screen())?,
@@ -126,18 +133,30 @@ fn yaml(new: &EtcdCluster) -> anyhow::Result<Value> {
     Ok(object)
 }
 
+/// A decided restore.
+struct Prepared {
+    snapshot: EtcdSnapshot,
+    snapshots: Vec<EtcdSnapshot>,
+    /// UID of the saved cluster, if the object exists.
+    saved: Option<String>,
+    plan: Plan,
+    new: EtcdCluster,
+}
+
 /// Reads the snapshots and the clusters, and decides the new cluster.
-async fn prepare(session: &Session, subject: &Subject) -> anyhow::Result<(Plan, EtcdCluster)> {
+async fn prepare(session: &Session, subject: &Subject) -> anyhow::Result<Prepared> {
     let fields = format!("spec.clusterRef.name={}", subject.cluster);
     let snapshots = session.list::<EtcdSnapshot>(Only { fields: Some(&fields), ..Only::default() }).await?;
-    let snapshot = choose(&snapshots, subject).map_err(wrong_use)?;
+    let snapshot = choose(&snapshots, subject).map_err(wrong_use)?.clone();
     let clusters = session.list::<EtcdCluster>(Only::default()).await?;
     let saved = clusters.iter().find(|cluster| cluster.name_any() == subject.cluster);
-    let new = new_cluster(saved, snapshot, subject, &session.namespace).map_err(wrong_use)?;
+    let new = new_cluster(saved, &snapshot, subject, &session.namespace).map_err(wrong_use)?;
     if clusters.iter().any(|cluster| cluster.name_any() == new.name_any()) {
         return Err(wrong_use(format!("EtcdCluster {} exists: name the new cluster with --as", new.name_any())));
     }
-    Ok((Plan::for_restore(snapshot, &snapshots, &clusters, &new, clock::now()), new))
+    let plan = Plan::for_restore(&snapshot, &snapshots, &clusters, &new, clock::now());
+    let saved = saved.and_then(|saved| saved.metadata.uid.clone());
+    Ok(Prepared { snapshot, snapshots, saved, plan, new })
 }
 
 /// Chooses the snapshot.
@@ -219,7 +238,7 @@ fn minimal(version: &str, db_bytes: u64) -> EtcdClusterSpec {
 
 async fn create(flags: CreateFlags) -> anyhow::Result<u8> {
     let session = flags.access.open().await?;
-    let (_, new) = prepare(&session, &flags.subject).await?;
+    let Prepared { new, .. } = prepare(&session, &flags.subject).await?;
     let name = new.name_any();
     let params = PostParams { dry_run: flags.dry_run, field_manager: Some(MANAGER.to_owned()) };
     let made = requests::create(&session.client, &session.namespace, &params, &new).await;

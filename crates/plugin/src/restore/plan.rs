@@ -3,13 +3,14 @@
 //! PURE. Decides the figures from statuses: revisions of later snapshots, and times of clusters that were restored from the same
 //! store.
 
-use holdfast_api::EtcdCluster;
-use holdfast_api::restore::RestorePhase;
-use holdfast_api::snapshot::EtcdSnapshot;
+use holdfast_api::restore::{RestorePhase, RestorePoint};
+use holdfast_api::snapshot::{EtcdSnapshot, Phase};
+use holdfast_api::{EtcdCluster, EtcdSnapshotSchedule};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde::Serialize;
 
+use super::log_end::{LogEnd, Reach};
 use crate::screen::{Screen, Tone};
 use crate::time::{clock, date, grouped, parse, relative, size};
 
@@ -26,6 +27,12 @@ pub struct Plan {
     /// Point in time up to which the log is added.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub point: Option<String>,
+    /// End of the log, as the operator last saw it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_end: Option<LogEnd>,
+    /// A complete snapshot after the end of a log that does not reach the point.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub later_snapshot: Option<Later>,
     /// Time at which the snapshot was complete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken_at: Option<Timestamp>,
@@ -50,6 +57,16 @@ pub struct Plan {
     /// Expected seconds until the first member serves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected_seconds: Option<i64>,
+}
+
+/// A later snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Later {
+    /// Name of the EtcdSnapshot.
+    pub snapshot: String,
+    /// Its revision.
+    pub revision: i64,
 }
 
 /// An earlier restore.
@@ -90,6 +107,8 @@ impl Plan {
             cluster: new.name_any(),
             snapshot: snapshot.name_any(),
             point: point.map(ToString::to_string),
+            log_end: None,
+            later_snapshot: None,
             taken_at: status.completed_at.as_deref().and_then(parse),
             revision: artifact.revision,
             keys: artifact.keys,
@@ -100,6 +119,46 @@ impl Plan {
             expected_seconds: history.iter().map(|earlier| scaled(earlier, artifact.db_bytes)).max(),
             history,
         }
+    }
+
+    /// Adds the end of the log of the snapshot's cluster. A schedule's log is that of the cluster of this name now; `saved`: UID of that
+    /// cluster, if there is one.
+    #[must_use]
+    pub fn with_log(
+        mut self,
+        snapshot: &EtcdSnapshot,
+        snapshots: &[EtcdSnapshot],
+        (schedules, point): (&[EtcdSnapshotSchedule], Option<&RestorePoint>),
+        saved: Option<&str>,
+    ) -> Self {
+        let of_snapshot = snapshot.status.as_ref().and_then(|status| status.cluster_uid.as_deref());
+        let is_its_log = saved.is_none() || saved == of_snapshot;
+        let (Some(point), Some(base), Some(named), true) =
+            (point, self.revision, &snapshot.spec.cluster_ref, is_its_log)
+        else {
+            return self;
+        };
+        self.log_end = LogEnd::find(schedules, &named.name, (base, point), self.at);
+        if let Some(end) = self.log_end.as_ref().filter(|end| end.reach == Reach::Ended) {
+            let later = snapshots.iter().filter(|it| is_same_lineage(it, snapshot)).filter_map(|it| {
+                let status = it.status.as_ref().filter(|status| status.phase == Phase::Complete)?;
+                let revision = status.artifact.as_ref()?.revision.filter(|revision| *revision > end.revision)?;
+                Some(Later { snapshot: it.name_any(), revision })
+            });
+            self.later_snapshot = later.min_by_key(|later| later.revision);
+        }
+        self
+    }
+
+    /// Returns the sentence about the losses of a point that the log does not reach.
+    fn lost_after(&self, end: &LogEnd) -> String {
+        let later = match &self.later_snapshot {
+            Some(Later { snapshot, revision }) => {
+                format!("; the next point after it is EtcdSnapshot {snapshot}, revision {}", grouped(*revision))
+            }
+            None => ": nothing after it can be restored".to_owned(),
+        };
+        format!("every write after {}{later}", end.describe())
     }
 
     /// Returns the plan as text, each line a comment of the YAML below.
@@ -116,9 +175,13 @@ impl Plan {
         let taken = self.taken_at.map(|at| format!("{} {}, {}", date(at), clock(at), relative(at, self.at)));
         lines.push(("taken", taken.unwrap_or_else(|| "unknown".to_owned())));
         if let Some(point) = &self.point {
-            lines.push(("and the log", format!("up to {point}; a log that ends earlier refuses the restore")));
+            let unknown = || format!("up to {point}; a log that ends earlier refuses the restore");
+            let log = self.log_end.as_ref().map_or_else(unknown, |end| end.sentence(point));
+            lines.push(("and the log", log));
         }
+        let ended = self.log_end.as_ref().filter(|end| end.reach == Reach::Ended);
         let lost = match (self.revisions_lost, self.taken_at) {
+            _ if let Some(end) = ended => self.lost_after(end),
             (revisions, _) if let Some(point) = &self.point => {
                 let at_least = revisions.filter(|revisions| *revisions > 0);
                 let at_least = at_least.map(|revisions| format!(", {} revisions at least", grouped(revisions)));

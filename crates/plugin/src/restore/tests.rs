@@ -115,6 +115,70 @@ fn a_point_in_time_begins_with_the_newest_snapshot_before_it() {
     assert!(words.contains("every write after 2026-11-27T10:42:07Z\n"), "{words}");
 }
 
+/// The schedule of the cluster with a log, as the operator wrote its status.
+fn logged(current: &str, log: serde_json::Value) -> EtcdSnapshotSchedule {
+    from_value(json!({
+        "apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdSnapshotSchedule", "metadata": {"name": "hourly", "namespace": "prod"},
+        "spec": {"clusterRef": {"name": "alpha"}, "schedule": "7 * * * *", "log": {},
+                 "snapshotTemplate": {"destination": {"storeRef": {"name": "vault"}}}},
+        "status": {"log": log, "conditions": [{
+            "type": "LogCurrent", "status": current, "reason": "LogBehind", "message": "", "lastTransitionTime": "2026-11-27T10:00:00Z",
+        }]},
+    }))
+    .unwrap()
+}
+
+/// The plan of a point from the first snapshot, at noon.
+fn planned(schedules: &[EtcdSnapshotSchedule], at: &PointFlags) -> (Plan, String) {
+    let all = all();
+    let subject = Subject { at: at.clone(), ..subject(None) };
+    let new = new_cluster(Some(&saved()), &all[0], &subject, "prod").unwrap();
+    let plan = Plan::for_restore(&all[0], &all, &[], &new, "2026-11-27T12:00:00Z".parse().unwrap());
+    let plan = plan.with_log(&all[0], &all, (schedules, at.point().as_ref()), Some("u"));
+    (plan.clone(), plan.render(Screen { width: 80, coloured: false, is_terminal: false }))
+}
+
+#[test]
+fn the_plan_tells_the_end_of_the_log() {
+    let at_time = |time: &str| PointFlags { at_time: Some(time.parse().unwrap()), ..PointFlags::default() };
+    let at_revision = |revision| PointFlags { at_revision: Some(revision), ..PointFlags::default() };
+    let ended = [logged("False", json!({"revision": 2000, "time": "2026-11-27T10:30:00Z"}))];
+    let (plan, words) = planned(&ended, &at_time("2026-11-27T10:42:07Z"));
+    for said in [
+        "and the log ends at revision 2,000, 2026-11-27T10:30:00Z, before 2026-11-27T10:42:07Z: the restore is refused",
+        "The nearest point is --at-revision 2000\n",
+        "is lost    every write after revision 2,000, 2026-11-27T10:30:00Z; the next point after it is EtcdSnapshot new, revision 2,500\n",
+    ] {
+        assert!(words.contains(said), "{said}: {words}");
+    }
+    let json = serde_json::to_value(&plan).unwrap();
+    assert_eq!(json["logEnd"], json!({"revision": 2000, "time": "2026-11-27T10:30:00Z", "reach": "Ended"}));
+    assert_eq!(json["laterSnapshot"], json!({"snapshot": "new", "revision": 2500}));
+    assert!(planned(&ended, &at_revision(2001)).1.contains("ends at revision 2,000"));
+    // A log that reaches the point.
+    for at in [at_time("2026-11-27T10:29:59Z"), at_revision(2000)] {
+        let (_, words) = planned(&ended, &at);
+        assert!(words.contains("it is stored up to revision 2,000") && !words.contains("refused"), "{words}");
+    }
+    // A log that goes on: the status is some minutes old.
+    let newest = json!({"revision": 2600, "time": "2026-11-27T11:56:00Z"});
+    let (_, words) = planned(&[logged("True", newest.clone())], &at_time("2026-11-27T11:59:00Z"));
+    assert!(words.contains("it was stored up to revision 2,600") && words.contains("goes on"), "{words}");
+    let (_, words) = planned(&[logged("False", newest)], &at_time("2026-11-27T11:59:00Z"));
+    assert!(words.contains("nothing after it can be restored") && words.contains("refused"), "{words}");
+    // From a snapshot before a gap the log ends at the gap.
+    let gap = json!({"revision": 2600, "time": "2026-11-27T11:59:50Z", "interrupted": {"after": 1500, "until": 1600, "at": "2026-11-27T10:20:00Z"}});
+    for at in [at_time("2026-11-27T10:30:00Z"), at_revision(1501)] {
+        let (_, words) = planned(&[logged("True", gap.clone())], &at);
+        assert!(words.contains("ends at revision 1,500"), "{words}");
+    }
+    let earlier = planned(&[logged("True", gap.clone())], &at_time("2026-11-27T10:10:00Z")).1;
+    assert!(earlier.contains("a log that ends earlier"), "{earlier}");
+    assert!(planned(&[logged("True", gap)], &at_revision(1500)).1.contains("it is stored up to revision 1,500"));
+    // Without a status the end is unknown.
+    assert!(planned(&[], &at_revision(1501)).1.contains("a log that ends earlier refuses the restore"));
+}
+
 #[test]
 fn the_new_cluster_has_the_spec_of_the_saved_one_and_runs() {
     let all = all();
