@@ -92,19 +92,19 @@ pub struct EtcdRestoreSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 31_536_000))]
     pub keep_earlier_seconds: Option<u32>,
-    /// The end of a return that fails before a client reached the new timeline. `Return` (default): the earlier timeline serves
-    /// again. `Stay`: Holdfast goes on trying.
+    /// The end of a return that fails before the first member of the new timeline has joined. `Return` (default): the earlier
+    /// timeline serves again. `Stay`: Holdfast goes on trying.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "OnReturnFailure")]
     pub on_failure: Option<OnReturnFailure>,
-    /// Seconds for the preparation of the data, and again for the new timeline's first member, before the return has failed;
-    /// default 3600. The safety snapshot has its own limit.
+    /// Seconds for the preparation of the data before the return has failed; default 3600. The phases `SettingAside` and `Starting`,
+    /// in which no member serves, have the same limit, at most 600 s each. The safety snapshot has its own limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 30, max = 86400))]
     pub deadline_seconds: Option<u32>,
 }
 
-/// The end of a return that failed before a client reached the new timeline.
+/// The end of a return that failed before the first member of the new timeline had joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OnReturnFailure {
     /// The earlier timeline serves again.
@@ -205,6 +205,9 @@ pub struct Returning {
     /// Name of the first member of the new timeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
+    /// UID of the claim with the restored data.
+    #[serde(rename = "claimUID", default, skip_serializing_if = "Option::is_none")]
+    pub claim_uid: Option<String>,
     /// Highest revision that the new timeline begins with: that of the restored data with the bump.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
@@ -216,6 +219,10 @@ pub struct Returning {
     /// Name of the safety snapshot's `EtcdSnapshot`, after it is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub safety_snapshot: Option<String>,
+    /// Members whose Pods did not end before the safety snapshot: a client with an open connection may have written later.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 9))]
+    pub open_connections: Vec<String>,
     /// Highest known revision of the earlier timeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
@@ -307,6 +314,11 @@ pub struct EtcdRestoreStatus {
     /// `EtcdSnapshot` with the data of the earlier timeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub safety_snapshot: Option<String>,
+    /// Members whose Pods did not end before the safety snapshot: a client with an open connection may have written later. These
+    /// writes are on the earlier claims alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 9))]
+    pub open_connections: Vec<String>,
     /// `spec.skipSafetySnapshot`, where it was followed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub safety_snapshot_skipped: Option<String>,
@@ -331,9 +343,10 @@ pub fn of_member(member: &EtcdMember) -> u32 {
     member.spec.timeline.unwrap_or(FIRST)
 }
 
-/// Returns the timeline that a cluster is in: by its latch, else by its members that have served and are not set aside.
+/// Returns the timeline that a cluster is in: by its latch, else the latest one in which a member has served. A member of the next one
+/// serves only after that one has begun.
 pub fn of_cluster<'a>(cluster: &EtcdCluster, members: impl Iterator<Item = &'a EtcdMember>) -> u32 {
     let latched = cluster.status.as_ref().and_then(|status| status.latches.timeline);
-    let serves = |member: &&EtcdMember| member.spec.joined.is_some() && member.spec.aside.is_none();
-    latched.unwrap_or_else(|| members.filter(serves).map(of_member).max().unwrap_or(FIRST))
+    let served = |member: &&EtcdMember| member.spec.joined.is_some();
+    latched.unwrap_or_else(|| members.filter(served).map(of_member).max().unwrap_or(FIRST))
 }

@@ -1,5 +1,5 @@
 //! `undelete CLUSTER`: compares the keys below a prefix at a point with the live etcd, and with `--apply` puts back those that are
-//! missing, by a Job in the cluster: no key comes to the person's machine, and no credential.
+//! missing, by a Job in the cluster: no value comes to the person's machine, and no credential.
 //!
 //! Decides the schedule whose store and settings the Job has, and what the person sees: progress, then the result from the log of the
 //! Job's Pod. `holdfast_base::objects::job::undelete` decides the Job, the agent what goes back.

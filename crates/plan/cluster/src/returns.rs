@@ -71,6 +71,7 @@ fn recorded(seen: &Observed, returning: &Returning, old: EtcdRestoreStatus) -> E
         first_revision: returning.first_revision.or(old.first_revision),
         earlier_revision: returning.earlier_revision.or(old.earlier_revision),
         safety_snapshot: returning.safety_snapshot.clone().or(old.safety_snapshot),
+        open_connections: returning.open_connections.clone(),
         safety_snapshot_skipped: seen.restore.spec.skip_safety_snapshot.clone(),
         earlier_cluster_id: returning.earlier.as_ref().map(|it| it.cluster_id.clone()).or(old.earlier_cluster_id),
         earlier_members: aside.iter().map(|(name, _)| (*name).to_owned()).collect(),
@@ -125,6 +126,10 @@ fn report(seen: &Observed, returning: Option<&Returning>, status: &EtcdRestoreSt
     if let Some(other) = cluster.latches().returning {
         return waits(Reason::Returning, format!("EtcdRestore {} comes first", other.name));
     }
+    let first = cluster.returns.as_ref().map(|restore| &restore.metadata);
+    if let Some(first) = first.filter(|first| meta::uid(first) != meta::uid(&seen.restore.metadata)) {
+        return waits(Reason::Returning, format!("EtcdRestore {} comes first", meta::name(first)));
+    }
     if cluster.cluster.spec.paused {
         return waits(Reason::Paused, format!("spec.paused of the EtcdCluster {named} is set"));
     }
@@ -148,6 +153,13 @@ fn complete(timeline: u32, status: &EtcdRestoreStatus) -> String {
     }
     if let Some(seconds) = outage(&status.phases) {
         message.push_str(&format!("; clients were without a member for {seconds} s"));
+    }
+    if !status.open_connections.is_empty() {
+        let open = status.open_connections.join(", ");
+        message.push_str(&format!(
+            ". The Pods of {open} had not ended before the safety snapshot: writes of clients with open connections may be on the \
+             earlier claims alone"
+        ));
     }
     if let Some(until) = &status.earlier_kept_until {
         message.push_str(&format!(". The claims of the earlier members stay until {until}"));

@@ -200,8 +200,7 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
             rule("I13", false, "the cluster's pass leaves EtcdSnapshots to people and to their schedules")
         }
         Act::RequestSnapshot(snapshot) => upgrade::request(seen, snapshot),
-        // The source of a return may be the latest snapshot.
-        Act::StartJob(job) if latches(seen).formed.is_some() && seen.returns.is_none() => upgrade::rehearse(seen, job),
+        Act::StartJob(job) if rehearses(job) => upgrade::rehearse(seen, job),
         Act::StartJob(job) => search(seen, job),
     }
 }
@@ -210,6 +209,10 @@ fn forbid_empty_start(seen: &Observed, pod: &Target, joined: &Joined) -> Verdict
     let latched = owner_of(seen, pod)?.object.spec.joined.as_ref();
     rule("I3", latched.is_some(), "a first start is not forbidden before the member has joined")?;
     rule("I5", latched == Some(joined), "a Pod's annotation holds the IDs under which its member has joined")
+}
+
+fn rehearses(job: &Job) -> bool {
+    Kind::Rehearse.runs_in(job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()))
 }
 
 /// Checks a cluster's only Job: the search for the latest snapshot, before the cluster has formed.

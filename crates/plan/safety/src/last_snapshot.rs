@@ -56,13 +56,16 @@ pub(super) fn check_step(seen: &Observed, act: &Act) -> Option<Verdict> {
 
 /// Checks the release of the cluster.
 pub(super) fn release(seen: &Observed) -> Verdict {
-    let served = latches(seen).formed.is_some() || seen.members.iter().any(|m| m.object.spec.joined.is_some());
+    let mut members = seen.members.iter().chain(&seen.others);
+    let served = latches(seen).formed.is_some() || members.any(|m| m.object.spec.joined.is_some());
+    // A return saved the whole data before it set the members aside.
+    let returned = latches(seen).returning.is_some_and(|it| it.safety_snapshot.is_some() && !it.phase().is_final());
     let proceeds = seen.cluster.spec.final_snapshot.as_ref().and_then(|wanted| wanted.on_failure);
     let facts = seen.ending.as_ref();
     let ends =
         facts.is_some_and(|facts| facts.terminating || facts.snapshot.as_ref().is_some_and(|s| is_saved(seen, s)));
     let proceeds = proceeds == Some(OnFailure::Proceed) && latches(seen).final_snapshot_since.is_some();
-    let may = !is_asked(&seen.cluster) || !served || proceeds || ends;
+    let may = !is_asked(&seen.cluster) || !served || proceeds || ends || returned;
     rule("I4", may, "the cluster goes after its last snapshot is complete")
 }
 

@@ -30,7 +30,8 @@ pub(super) fn release(seen: &Observed, cluster: &Target) -> Verdict {
     rule("I12", is(cluster, &seen.cluster.metadata), "the cluster is the one that was seen")?;
     rule("I4", meta::deleting(&seen.cluster.metadata), "a cluster that stays keeps its finalizer")?;
     last_snapshot::release(seen)?;
-    let all = seen.members.iter().all(|member| member.object.spec.storage.retention == newest(seen));
+    let all =
+        seen.members.iter().chain(&seen.others).all(|member| member.object.spec.storage.retention == newest(seen));
     rule("I4", all, "each member has the cluster's storage.retention before the cluster goes")
 }
 

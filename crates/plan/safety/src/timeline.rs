@@ -161,6 +161,11 @@ fn set_aside(seen: &Observed, target: &Target, aside: &Aside) -> Verdict {
     let own = in_phase(seen, &[ReturnPhase::SettingAside])
         .is_some_and(|it| it.uid == aside.restore_uid && it.timeline == aside.timeline && it.restoring.is_some());
     rule("I2", own, "members are set aside for a return whose data is prepared")?;
+    let prepared = seen
+        .others
+        .iter()
+        .any(|m| in_phase(seen, &[ReturnPhase::SettingAside]).is_some_and(|it| is_new(&m.object, &it)));
+    rule("I2", prepared, "the data of the next timeline is on a claim before a member is set aside")?;
     rule("I2", timeline::of_member(object) < aside.timeline, "a member is set aside for a later timeline")?;
     let admitted =
         |m: &Member| m.live_pod().is_some_and(|pod| meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER));
@@ -186,6 +191,9 @@ pub(super) fn delete(seen: &Observed, target: &Target) -> Option<Verdict> {
     let latches = latches(seen);
     let Some(aside) = &member.object.spec.aside else {
         let preparing = in_phase(seen, &[ReturnPhase::TurningBack]).is_some() || latches.returning.is_none();
+        let lost =
+            in_phase(seen, &[ReturnPhase::Preparing]).is_some_and(|it| it.member.as_deref() != Some(member.name()));
+        let preparing = preparing || lost;
         let unused = member.object.spec.joined.is_none() && timeline::of_member(&member.object) > seen.timeline();
         return Some(rule("I4", unused && preparing, "a prepared member goes when no return needs it"));
     };

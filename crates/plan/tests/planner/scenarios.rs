@@ -63,6 +63,7 @@ fn tell(world: &mut World, command: &str) {
         }
         ["return", "to", name] => world.return_to(name, 2, true),
         ["return", "unsaved", "to", name] => world.return_to(name, 2, false),
+        ["return", "again", "to", name] => world.return_to(name, 3, true),
         ["return", "forgotten"] => world.forget_return(),
         ["until", "return", phase] => {
             let phases =

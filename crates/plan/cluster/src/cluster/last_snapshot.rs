@@ -10,6 +10,7 @@ use holdfast_api::cluster::Latches;
 use holdfast_api::condition::{self, Reason, Type};
 use holdfast_api::final_snapshot::{FinalSnapshot, OnFailure};
 use holdfast_api::snapshot::Phase;
+use holdfast_api::timeline::{ReturnPhase, Returning};
 use holdfast_api::{EtcdCluster, EtcdSnapshot, key, name};
 use jiff::{SignedDuration, Timestamp};
 
@@ -34,10 +35,18 @@ const REMEDY: &str = "The members and their volumes stay. To let the cluster go 
 /// Returns the next step before a deleted cluster may go; `None`: no snapshot keeps the cluster.
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
     let asked = ending::final_snapshot(&seen.cluster)?;
+    if let Some(returning) = seen.returning().filter(has_left) {
+        // The safety snapshot was saved after clients had been led away.
+        let lost = format!(
+            "EtcdRestore {} has set members aside without a safety snapshot, so no etcd runs that could be saved",
+            returning.name
+        );
+        return if returning.safety_snapshot.is_some() { None } else { give_up(asked, &lost) };
+    }
     if seen.latches().formed.is_none() {
         // A cluster that never formed has no data. A lost status is not the proof of that (I4).
         let lost = "status.latches.formed is lost, and a member has served, so Holdfast saves no snapshot";
-        return seen.members.iter().any(Member::joined).then(|| give_up(asked, lost)).flatten();
+        return seen.members.iter().chain(&seen.others).any(Member::joined).then(|| give_up(asked, lost)).flatten();
     }
     let Some(facts) = &seen.ending else {
         return Some(wait("the EtcdSnapshots are not read yet".to_owned()));
@@ -54,6 +63,12 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
         Some(snapshot) => await_snapshot(seen, asked, snapshot, (deadline, now)),
         None => before_request(seen, asked, (since + ENDS_CONNECTIONS, deadline), now),
     }
+}
+
+/// Whether the present members of a return leave, or have left.
+fn has_left(returning: &Returning) -> bool {
+    matches!(returning.phase(), ReturnPhase::SettingAside | ReturnPhase::Starting | ReturnPhase::TurningBack)
+        && returning.phases.iter().any(|start| start.phase == ReturnPhase::SettingAside)
 }
 
 /// Returns the step or the wait until the snapshot is requested. The API server may refuse a step for ever, so the second deadline

@@ -12,7 +12,7 @@ use super::{
     move_leader, park, promote, raise_quota, release, replace, retention, roll, rollback, seed, shrink, silent, stuck,
     timeline, transport,
 };
-use holdfast_base::valid::Wanted;
+use holdfast_base::valid::{self, Wanted};
 use holdfast_base::{Act, Next, Seen, Wake, meta};
 
 /// One rule and its place in the order.
@@ -137,6 +137,7 @@ pub(super) const FOUNDING: Table = Table {
             file: "cluster/steps.rs",
             rule: |pass| {
                 let none = pass.seen.cluster.spec.replicas == 0 && pass.seen.members.is_empty();
+                let none = none && pass.seen.returning().is_none();
                 none.then_some(Next::Settled(Wake::OnChange))
             },
         },
@@ -168,7 +169,8 @@ pub(super) const FOUNDING: Table = Table {
             name: "wait for volumes",
             when: "claims of an earlier cluster of this name exist",
             file: "cluster/bootstrap.rs",
-            rule: |pass| bootstrap::beside_foreign_volumes(pass.seen),
+            // A return founds from data that it prepared while the cluster served beside these.
+            rule: |pass| pass.seen.returning().map_or_else(|| bootstrap::beside_foreign_volumes(pass.seen), |_| None),
         },
         Step {
             name: "found or restore, in steps: latch a name, create the seed, latch `spec.joined`",
@@ -275,7 +277,7 @@ pub(super) const FORMED: Table = Table {
             name: "prepare a return: latch its record, create the first member of the next timeline",
             when: "an EtcdRestore names the next timeline, and no other change is under way",
             file: "cluster/timeline.rs",
-            rule: |pass| timeline::prepare(pass.seen, pass.etcd, pass.now),
+            rule: |pass| timeline::prepare(pass.seen, pass.etcd, is_sound(pass), pass.now),
         },
         Step {
             name: "defragment, in steps: move the leadership, dismiss the clients, latch the beginning, defragment, latch the result",
@@ -462,10 +464,19 @@ const CONFLICT: Step = Step {
     rule: |pass| pass.conflict.clone(),
 };
 
+/// Whether the next timeline could be founded: nothing refuses the spec, its names or the objects beside it, and no certificate is
+/// missing.
+fn is_sound(pass: &Pass<'_>) -> bool {
+    let waits = pass.certificates.as_ref().is_some_and(|next| !is_act(next));
+    pass.wanted.is_some() && !waits && valid::check_names(&pass.seen.cluster, &pass.seen.settings).is_ok()
+}
+
 /// Gives back what Holdfast takes from clients in steps: a paused cluster takes none of the next steps.
 fn give_clients_back(pass: &Pass<'_>) -> Option<Next> {
     let seen = pass.seen;
-    if !seen.cluster.spec.paused || seen.cluster.spec.replicas == 0 {
+    // A return stands still where it is: its safety snapshot has to have the last write.
+    let returns = seen.returning().is_some_and(|returning| returning.phase().is_outage());
+    if !seen.cluster.spec.paused || seen.cluster.spec.replicas == 0 || returns {
         return None;
     }
     if seen.latches().defragmenting.is_some() {

@@ -31,7 +31,8 @@ pub fn find_turn<'a>(
 ) -> Option<&'a EtcdRestore> {
     let latched = cluster.status.as_ref().and_then(|status| status.latches.returning.as_ref());
     let now = timeline::of_cluster(cluster, members.iter().copied());
-    let set_aside = members.iter().filter_map(|member| member.spec.aside.as_ref()).find(|aside| aside.timeline > now);
+    let set_aside = members.iter().filter_map(|member| member.spec.aside.as_ref());
+    let set_aside = set_aside.filter(|aside| aside.timeline > now).max_by_key(|aside| aside.timeline);
     let under_way = latched.map(|latched| &latched.uid).or(set_aside.map(|aside| &aside.restore_uid));
     let own = restores.filter(|restore| Some(&restore.spec.cluster_ref.name) == cluster.metadata.name.as_ref());
     match under_way {
@@ -50,7 +51,7 @@ fn is_due(restore: &EtcdRestore, timeline: u32) -> bool {
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
     let Some(returning) = seen.latches().returning else { return recover(seen, now) };
     match returning.phase() {
-        ReturnPhase::Pending | ReturnPhase::Preparing => None,
+        ReturnPhase::Pending | ReturnPhase::Preparing => prepare::give_up(seen, &returning, now),
         ReturnPhase::Saving => Some(save::next(seen, &returning, now)),
         ReturnPhase::SettingAside => Some(set_aside::next(seen, &returning, now)),
         ReturnPhase::Starting => start::next(seen, &returning, now),
@@ -60,11 +61,14 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
 }
 
 /// Returns the step that prepares a return, while the cluster serves: other changes wait.
-pub(super) fn prepare(seen: &Observed, etcd: Option<&Membership>, now: Timestamp) -> Option<Next> {
+/// `is_sound`: nothing refuses the spec, and no certificate is missing.
+pub(super) fn prepare(seen: &Observed, etcd: Option<&Membership>, is_sound: bool, now: Timestamp) -> Option<Next> {
     match seen.latches().returning {
-        Some(returning) if returning.phase() == ReturnPhase::Preparing => Some(prepare::next(seen, &returning, now)),
+        Some(returning) if returning.phase() == ReturnPhase::Preparing => {
+            Some(prepare::next(seen, &returning, is_sound, now))
+        }
         Some(_) => None,
-        None => prepare::begin(seen, etcd?, now),
+        None => prepare::begin(seen, etcd.filter(|_| is_sound)?, now),
     }
 }
 
@@ -78,7 +82,8 @@ pub fn held(seen: &Observed, now: Timestamp) -> Option<Waiting> {
 /// Brings back the record of a return that was lost with the status: members that are set aside carry it.
 fn recover(seen: &Observed, now: Timestamp) -> Option<Next> {
     let present = seen.timeline();
-    let aside = seen.others.iter().filter_map(|m| m.object.spec.aside.as_ref()).find(|it| it.timeline > present)?;
+    let aside = seen.others.iter().filter_map(|m| m.object.spec.aside.as_ref());
+    let aside = aside.filter(|aside| aside.timeline > present).max_by_key(|aside| aside.timeline)?;
     let prepared = seen.others.iter().find(|m| timeline::of_member(&m.object) == aside.timeline && !m.deleting());
     let restore = seen.returns.as_ref().filter(|restore| restore.metadata.uid.as_ref() == Some(&aside.restore_uid));
     let goes_on = restore.is_some_and(|restore| !record::has_ended(restore)) && prepared.is_some();

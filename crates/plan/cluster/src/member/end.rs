@@ -10,8 +10,8 @@ use holdfast_api::timeline::FIRST;
 use holdfast_api::{MEMBER_FINALIZER, key};
 use jiff::{SignedDuration, Timestamp};
 
-use super::facts::{cluster, unformed};
-use super::{Observed, pod};
+use super::facts::{cluster, own_pod, unformed};
+use super::{Observed, park, pod};
 use holdfast_base::{Act, Next, Seen, Target, Wake, ending, meta};
 
 /// Whether a member that a user deleted keeps running: the member has joined, and its cluster lives. With foreground deletion
@@ -77,6 +77,10 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
             // No cluster counts on a seed that never joined, whether the cluster has formed without the seed or has not formed.
             let counted_on = member.spec.role != Birth::Seed && !unformed(seen);
             let counted_on = (counted_on || member.spec.joined.is_some()) && member.spec.removed.is_none();
+            let ends = park::next(seen, now).filter(|_| member.spec.aside.is_some() && own_pod(seen).is_some());
+            if let Some(ends) = ends.filter(|_| is_needed(seen)) {
+                return ends;
+            }
             if if member.spec.aside.is_some() { is_needed(seen) } else { counted_on } {
                 let message = "the EtcdMember was deleted by hand, but its cluster counts on this member. Holdfast \
                                keeps its Pod and claim, and removes the finalizer when the cluster is deleted";

@@ -1,7 +1,7 @@
 //! Facts about a member and its cluster that several decisions use.
 
 use holdfast_api::EtcdCluster;
-use holdfast_api::timeline::{self, FIRST, ReturnPhase, Returning};
+use holdfast_api::timeline::{self, FIRST, Returning};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::Observed;
@@ -30,8 +30,12 @@ pub(super) fn prepared_for(seen: &Observed) -> Option<Preparation<'_>> {
 pub(super) fn is_prepared(seen: &Observed) -> bool {
     let latches = cluster(seen).and_then(|cluster| cluster.status.as_ref()).map(|status| &status.latches);
     let returning = latches.and_then(|latches| latches.returning.as_ref());
+    let claim = seen.claim.as_ref().map(|claim| meta::uid(&claim.metadata));
     returning.is_some_and(|it| {
-        it.phase() != ReturnPhase::Preparing && it.member.as_deref() == Some(meta::name(&seen.member.metadata))
+        // On another claim the data has to be restored again.
+        it.claim_uid.is_some()
+            && it.claim_uid.as_deref() == claim
+            && it.member.as_deref() == Some(meta::name(&seen.member.metadata))
     })
 }
 

@@ -100,9 +100,15 @@ fn a_timeline_is_made_by_an_etcd_restore_that_names_the_next_one() {
 fn members_are_set_aside_when_no_client_is_led_to_them() {
     let act = |seen: &Cluster| Act::SetAside { member: target(&seen.members[0].object.metadata), aside: aside() };
     let mut seen = returns(Some(ReturnPhase::SettingAside));
+    let mut new = returns(None).members.remove(0);
+    new.object.metadata.name = Some("a-next".to_owned());
+    (new.object.spec.timeline, new.object.spec.joined) = (Some(2), None);
+    seen.others.push(new);
     assert_eq!(broken(&seen, act(&seen)), Some("I16"));
     not_admitted(&mut seen);
     assert_eq!(broken(&seen, act(&seen)), None);
+    let unprepared = Cluster { others: vec![], ..seen };
+    assert_eq!(broken(&unprepared, act(&unprepared)), Some("I2"));
     let mut early = returns(Some(ReturnPhase::Preparing));
     not_admitted(&mut early);
     assert_eq!(broken(&early, act(&early)), Some("I2"));

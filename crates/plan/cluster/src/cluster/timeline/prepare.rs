@@ -10,10 +10,10 @@ use holdfast_api::timeline::{self, OnReturnFailure, PhaseStart, ReturnPhase, Ret
 use holdfast_contract::{Report, RestoredReport};
 use jiff::Timestamp;
 
-use super::super::{Member, Membership, Observed, bootstrap, health, restore};
+use super::super::{Member, Membership, Observed, bootstrap, health, restore, roll};
 use super::record::{self, fail, wait};
 use holdfast_base::objects::{self, container};
-use holdfast_base::{Act, Next, Waiting, meta, pods};
+use holdfast_base::{Act, Next, Target, Waiting, meta, pods};
 
 /// Returns the first step of the return whose turn it is; `None`: there is none, or it has to wait.
 pub(super) fn begin(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
@@ -73,8 +73,9 @@ fn blocked(seen: &Observed, etcd: &Membership) -> Option<String> {
         || etcd.members.len() != seen.members.len()
         || etcd.members.iter().any(|listed| listed.learner)
         || !seen.members.iter().all(whole);
-    if changes {
-        return Some("the EtcdCluster changes its members, or an upgrade or a defragmentation is under way: the return begins afterwards".to_owned());
+    let rolls = seen.members.iter().any(|m| !roll::is_updated(&seen.cluster, m));
+    if changes || rolls {
+        return Some("the EtcdCluster changes its members or their template, or an upgrade or a defragmentation is under way: the return begins afterwards".to_owned());
     }
     (health::healthy(seen, etcd).len() * 2 <= etcd.members.len())
         .then(|| "too few voters of the EtcdCluster answer: the return begins when a quorum is healthy".to_owned())
@@ -92,16 +93,40 @@ pub(super) fn revision(seen: &Observed) -> Option<i64> {
     seen.answers.values().filter_map(|answer| Some(answer.known()?.revision)).max()
 }
 
-/// Returns the next step of a return that has begun.
-pub(super) fn next(seen: &Observed, returning: &Returning, now: Timestamp) -> Next {
+/// Returns the end of a preparation that is not wanted any more, or late. It needs no etcd.
+pub(super) fn give_up(seen: &Observed, returning: &Returning, now: Timestamp) -> Option<Next> {
     if !record::is_wanted(seen, returning) {
-        return fail(seen, returning, "the EtcdRestore was deleted", now);
+        return Some(fail(seen, returning, "the EtcdRestore was deleted", now));
     }
+    let late = record::is_over(returning, returning.deadline_seconds, now);
+    let member = seen.others.iter().find(|m| Some(m.name()) == returning.member.as_deref());
+    late.then(|| {
+        let why = match member {
+            Some(member) if restored(member).is_some() => "the cluster was not fit to be led away in time".to_owned(),
+            Some(member) => {
+                format!("the data was not restored. The condition of EtcdMember {} names the cause", member.name())
+            }
+            None => "its first member was not made".to_owned(),
+        };
+        fail(seen, returning, &format!("after {} s (spec.deadlineSeconds) {why}", returning.deadline_seconds), now)
+    })
+}
+
+/// Returns the next step of a return that has begun.
+pub(super) fn next(seen: &Observed, returning: &Returning, is_sound: bool, now: Timestamp) -> Next {
     let (Some(restoring), Some(named)) = (&returning.restoring, &returning.member) else {
         return fail(seen, returning, "the record of the return lacks its restore", now);
     };
-    let own = |m: &&Member| timeline::of_member(&m.object) == returning.timeline;
-    let Some(member) = seen.others.iter().find(own) else {
+    let next_timeline = |m: &&Member| timeline::of_member(&m.object) == returning.timeline;
+    // Of a record that was lost with the status.
+    if let Some(other) = seen.others.iter().filter(next_timeline).find(|m| m.name() != named) {
+        if other.deleting() {
+            return wait(format!("{}: {} goes", record::waits_for(returning), other.name()));
+        }
+        let why = "the return that it was prepared for has lost its record".to_owned();
+        return Next::act(Act::DeleteMember { member: Target::from(&other.object.metadata), why });
+    }
+    let Some(member) = seen.others.iter().find(next_timeline) else {
         if let Some(wait) = bootstrap::until_pruned(seen, Some(restoring)) {
             return wait;
         }
@@ -111,17 +136,16 @@ pub(super) fn next(seen: &Observed, returning: &Returning, now: Timestamp) -> Ne
         return Next::act(Act::CreateMember(Box::new(seed)));
     };
     if let Some(report) = restored(member) {
-        return prepared(seen, returning, &report, now);
-    }
-    if record::is_over(returning, returning.deadline_seconds, now) {
-        let why = format!(
-            "the data was not restored within {} s (spec.deadlineSeconds). The condition of EtcdMember {} names the cause",
-            returning.deadline_seconds,
-            member.name()
-        );
-        return fail(seen, returning, &why, now);
+        return prepared(seen, returning, (member, &report), is_sound, now);
     }
     wait(record::waits_for(returning))
+}
+
+/// Whether the prepared data is still there, before a member is set aside for it.
+pub(super) fn is_there(seen: &Observed, returning: &Returning) -> bool {
+    let own = |m: &&Member| Some(m.name()) == returning.member.as_deref() && !m.deleting();
+    let claim = seen.others.iter().find(own).and_then(Member::live_claim);
+    claim.is_some_and(|claim| Some(meta::uid(&claim.metadata)) == returning.claim_uid.as_deref())
 }
 
 /// Returns the report of a restore that is complete.
@@ -134,16 +158,19 @@ fn restored(member: &Member) -> Option<RestoredReport> {
 }
 
 /// Records the revisions, and leads clients away next; a revision that a client may have seen ends the return (I10).
-fn prepared(seen: &Observed, returning: &Returning, report: &RestoredReport, now: Timestamp) -> Next {
+fn prepared(
+    seen: &Observed,
+    returning: &Returning,
+    (member, report): (&Member, &RestoredReport),
+    is_sound: bool,
+    now: Timestamp,
+) -> Next {
     let Some(restored) = report.revision else {
         return fail(seen, returning, "the restore has reported no revision", now);
     };
     let first = restored.saturating_add_unsigned(report.revision_bump);
-    if seen.etcd.known().is_none() {
-        if record::is_over(returning, returning.deadline_seconds, now) {
-            return fail(seen, returning, "no linearizable read of the present timeline succeeds", now);
-        }
-        return wait("a linearizable read comes before clients are led away".to_owned());
+    if seen.etcd.known().is_none() || !is_sound {
+        return wait("the data is restored. Before clients are led away, a linearizable read has to succeed, and the spec and its certificates have to be accepted".to_owned());
     }
     if revision(seen).is_none_or(|present| present >= first) {
         let why =
@@ -152,6 +179,11 @@ fn prepared(seen: &Observed, returning: &Returning, report: &RestoredReport, now
     }
     let saves = seen.returns.as_ref().is_some_and(|restore| restore.spec.safety_snapshot.is_some());
     let phase = if saves { ReturnPhase::Saving } else { ReturnPhase::SettingAside };
-    let record = Returning { first_revision: Some(first), restored_revision: Some(restored), ..returning.clone() };
+    let record = Returning {
+        first_revision: Some(first),
+        restored_revision: Some(restored),
+        claim_uid: member.live_claim().map(|claim| meta::uid(&claim.metadata).to_owned()),
+        ..returning.clone()
+    };
     record::write(seen, record.entering(phase, now))
 }

@@ -8,8 +8,8 @@ use holdfast_api::condition::Reason;
 use holdfast_api::timeline::{ReturnPhase, Returning};
 use jiff::{SignedDuration, Timestamp};
 
-use super::super::Observed;
-use holdfast_base::{Act, Next, Wake};
+use super::super::{Member, Observed};
+use holdfast_base::{Act, Next, Wake, pods};
 
 /// Interval while a Pod ends, starts, or restores: the watch of the Pod reports most of it earlier.
 const RETRY: Wake = Wake::AfterMillis(1_000);
@@ -41,10 +41,28 @@ pub(super) fn fail(seen: &Observed, returning: &Returning, why: &str, now: Times
     write(seen, Returning { failure, ..returning.clone() }.entering(ReturnPhase::TurningBack, now))
 }
 
+/// Longest time without a member for clients before a return has failed: the data is on its volume, and a Pod starts in seconds.
+const OUTAGE_SECONDS: u32 = 600;
+
+/// Whether a phase without a member for clients has lasted too long, and the return is to turn back.
+pub(super) fn is_late(returning: &Returning, now: Timestamp) -> Option<u32> {
+    let seconds = returning.deadline_seconds.min(OUTAGE_SECONDS);
+    (is_over(returning, seconds, now) && !returning.stays).then_some(seconds)
+}
+
 /// Whether the present phase has lasted longer than this.
 pub(super) fn is_over(returning: &Returning, seconds: u32, now: Timestamp) -> bool {
     let since: Option<Timestamp> = returning.since().and_then(|at| at.parse().ok());
     since.is_some_and(|since| now >= since + SignedDuration::from_secs(seconds.into()))
+}
+
+/// Returns the words for a member whose Pod ends; of a node that is silent, with the remedy.
+pub(super) fn ends(member: &Member, now: Timestamp) -> String {
+    let lingers = member.pod.as_ref().filter(|pod| pods::lingers(pod, now));
+    match lingers {
+        Some(pod) => format!("{}: {}", member.name(), pods::who_holds(pod)),
+        None => format!("the Pod of {} ends", member.name()),
+    }
 }
 
 /// Waits in a return.

@@ -10,6 +10,7 @@ use holdfast_api::{key, name};
 use jiff::{SignedDuration, Timestamp};
 
 use super::super::{Observed, lead_away};
+use super::prepare::is_there;
 use super::record::{self, fail, wait};
 use holdfast_base::objects::requested;
 use holdfast_base::{Act, Next, meta};
@@ -30,6 +31,9 @@ pub(super) fn next(seen: &Observed, returning: &Returning, now: Timestamp) -> Ne
     let Some(template) = &asked.spec.safety_snapshot else {
         return fail(seen, returning, "the EtcdRestore has no safetySnapshot any more", now);
     };
+    if !is_there(seen, returning) {
+        return fail(seen, returning, "the restored data is gone: its EtcdMember or its claim was deleted", now);
+    }
     let since = returning.since().and_then(|at| at.parse::<Timestamp>().ok()).unwrap_or(now);
     if let Some(snapshot) = &seen.safety_snapshot {
         return await_snapshot(seen, returning, snapshot, (since, now));
@@ -76,6 +80,11 @@ fn await_snapshot(
             let record = Returning {
                 safety_snapshot: Some(named.to_owned()),
                 earlier_revision: artifact.revision,
+                open_connections: seen
+                    .hosting()
+                    .filter(|member| lead_away::is_open(member, since))
+                    .map(|member| member.name().to_owned())
+                    .collect(),
                 ..returning.clone()
             };
             record::write(seen, record.entering(ReturnPhase::SettingAside, now))

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::super::{Member, Observed};
-use super::prepare::revision;
+use super::prepare::{is_there, revision};
 use super::record::{self, fail, wait};
 use holdfast_base::{Act, Next, Target, meta};
 
@@ -20,26 +20,25 @@ pub(super) fn next(seen: &Observed, returning: &Returning, now: Timestamp) -> Ne
     if none_aside && !record::is_wanted(seen, returning) {
         return fail(seen, returning, "the EtcdRestore was deleted", now);
     }
-    if record::is_over(returning, returning.deadline_seconds, now) && !returning.stays {
-        let why = format!("the Pods did not end within {} s (spec.deadlineSeconds)", returning.deadline_seconds);
-        return fail(seen, returning, &why, now);
+    if let Some(seconds) = record::is_late(returning, now) {
+        return fail(seen, returning, &format!("the Pods did not end within {seconds} s"), now);
     }
     let admitted = |pod: &&Pod| meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
     if let Some(pod) = seen.members.iter().filter_map(Member::live_pod).find(admitted) {
         return Next::act(Act::DismissClients { pod: Target::from(&pod.metadata) });
     }
-    // Without a safety snapshot the answers name the last revision.
-    let known = revision(seen).filter(|present| returning.earlier_revision.is_none_or(|before| *present > before));
-    if let Some(present) = known.filter(|_| none_aside) {
+    if let Some(present) = revision(seen).filter(|_| none_aside) {
         if returning.first_revision.is_some_and(|first| present >= first) {
-            return fail(
-                seen,
-                returning,
-                "the cluster has written more revisions than the restored data was raised by",
-                now,
-            );
+            let why = "the cluster has written more revisions than the restored data was raised by";
+            return fail(seen, returning, why, now);
         }
-        return record::write(seen, Returning { earlier_revision: Some(present), ..returning.clone() });
+        // Without a safety snapshot the answers name the last revision. Once: clients with open connections write on.
+        if returning.earlier_revision.is_none() {
+            return record::write(seen, Returning { earlier_revision: Some(present), ..returning.clone() });
+        }
+    }
+    if none_aside && !is_there(seen, returning) {
+        return fail(seen, returning, "the restored data is gone: its EtcdMember or its claim was deleted", now);
     }
     if let Some(member) = seen.members.first() {
         let answer = seen.known_answer(member.name());
@@ -55,7 +54,7 @@ pub(super) fn next(seen: &Observed, returning: &Returning, now: Timestamp) -> Ne
         return Next::act(Act::SetAside { member: Target::from(&member.object.metadata), aside });
     }
     if let Some(member) = seen.others.iter().find(|m| is_set_aside(m, returning) && m.pod.is_some()) {
-        return wait(format!("{}: the Pod of {} ends", record::waits_for(returning), member.name()));
+        return wait(format!("{}: {}", record::waits_for(returning), record::ends(member, now)));
     }
     if let Some(pod) = seen.stray_pods.first() {
         return wait(format!(

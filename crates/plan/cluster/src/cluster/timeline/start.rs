@@ -23,13 +23,10 @@ pub(super) fn next(seen: &Observed, returning: &Returning, now: Timestamp) -> Op
         let latches = Latches { returning, log_since: None, defragmented: vec![], ..seen.latches() };
         return served.then(|| record::latch(latches));
     }
-    let joined = seen.members.iter().any(Member::joined);
-    let late = record::is_over(returning, returning.deadline_seconds, now) && !returning.stays;
-    (late && !joined).then(|| {
-        let why = format!(
-            "the first member of the new timeline did not start within {} s (spec.deadlineSeconds)",
-            returning.deadline_seconds
-        );
-        fail(seen, returning, &why, now)
-    })
+    if seen.members.iter().any(Member::joined) {
+        return None;
+    }
+    let seconds = record::is_late(returning, now)?;
+    let why = format!("the first member of the new timeline did not start within {seconds} s");
+    Some(fail(seen, returning, &why, now))
 }

@@ -27,7 +27,7 @@ pub(super) fn next(seen: &Observed, returning: &Returning, now: Timestamp) -> Op
     }
     if let Some(member) = made.filter(|member| !member.joined()) {
         if member.deleting() {
-            return Some(wait(format!("{}: {} goes", record::waits_for(returning), member.name())));
+            return Some(wait(format!("{}: {}", record::waits_for(returning), record::ends(member, now))));
         }
         return Some(Next::act(Act::DeleteMember {
             member: Target::from(&member.object.metadata),
