@@ -199,7 +199,7 @@ async fn verbs(person: &Person<'_>) -> Result<()> {
         run("upgrade plan", "upgrade plan p --to=3.6.17", "EtcdCluster p"),
         run("restore plan", "restore plan p --snapshot=one", "comes back"),
         run("restore plan", "restore plan p --at-revision=1000000", "and the log"),
-        run("undelete", "undelete p --snapshot=one --all-keys --apply", "missing  no keys"),
+        run("undelete", "undelete p --snapshot=one --all-keys --apply", "missing   no keys"),
         run("restore create", "restore create p --snapshot=one --as=q --wait --timeout-seconds=240", "q created"),
         run("certificate", "certificate p --out=tls", "ETCDCTL_CACERT"),
         run("etcdctl", "etcdctl p -- endpoint status", "127.0.0.1"),
