@@ -55,8 +55,8 @@ pub async fn tell(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// Seconds that an application has: kube-apiserver restarts within them.
-const GRACE: u64 = 40;
+/// Seconds that an application has: the members restart within them on a busy machine, and kube-apiserver does.
+const GRACE: u64 = 80;
 
 /// kube-apiserver keeps reading and writing while the CA of its etcd's clients is exchanged.
 ///

@@ -213,7 +213,7 @@ async fn crds(w: &World) -> Result<Vec<CustomResourceDefinition>> {
 async fn uids(w: &World) -> Result<Vec<(String, String)>> {
     let mut all: Vec<_> = crds(w).await?.iter().map(|crd| (crd.name_any(), crd.uid().unwrap_or_default())).collect();
     all.sort();
-    ensure!(all.len() == 6, "{all:?}");
+    ensure!(all.len() == 7, "{all:?}");
     Ok(all)
 }
 
