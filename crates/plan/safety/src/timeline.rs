@@ -115,7 +115,7 @@ fn switch(seen: &Observed, after: &Returning, new: &Latches) -> Verdict {
                 new.restoring == after.restoring && new.restoring.is_some(),
                 "it is founded from the prepared data",
             )?;
-            let set_aside = seen.members.is_empty();
+            let set_aside = seen.members.iter().all(|m| m.object.spec.removed.is_some() && podless(m));
             let ended = seen.others.iter().filter(|m| m.object.spec.aside.is_some()).all(podless);
             rule("I2", set_aside && ended, "two timelines never have a Pod at the same time")
         }
@@ -161,6 +161,7 @@ fn set_aside(seen: &Observed, target: &Target, aside: &Aside) -> Verdict {
     let own = in_phase(seen, &[ReturnPhase::SettingAside])
         .is_some_and(|it| it.uid == aside.restore_uid && it.timeline == aside.timeline && it.restoring.is_some());
     rule("I2", own, "members are set aside for a return whose data is prepared")?;
+    rule("I4", object.spec.removed.is_none(), "a removed member goes in its own way")?;
     let prepared = seen
         .others
         .iter()

@@ -66,14 +66,16 @@ fn blocked(seen: &Observed, etcd: &Membership) -> Option<String> {
             "spec.replicas of the EtcdCluster is 0: a parked cluster returns after it serves again".to_owned(),
         );
     }
+    // The object of a removed member keeps a claim for a day, and is no member any more.
+    let present = || seen.members.iter().filter(|m| !m.removed());
     let whole = |m: &Member| m.joined() && m.stays() && !m.deleting() && m.object.spec.parked.is_none();
     let changes = latches.upgrade.is_some()
         || latches.defragmenting.is_some()
         || latches.orphan.is_some()
-        || etcd.members.len() != seen.members.len()
+        || etcd.members.len() != present().count()
         || etcd.members.iter().any(|listed| listed.learner)
-        || !seen.members.iter().all(whole);
-    let rolls = seen.members.iter().any(|m| !roll::is_updated(&seen.cluster, m));
+        || !present().all(whole);
+    let rolls = present().any(|m| !roll::is_updated(&seen.cluster, m));
     if changes || rolls {
         return Some("the EtcdCluster changes its members or their template, or an upgrade or a defragmentation is under way: the return begins afterwards".to_owned());
     }

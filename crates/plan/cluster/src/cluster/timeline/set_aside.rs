@@ -40,7 +40,8 @@ pub(super) fn next(seen: &Observed, returning: &Returning, now: Timestamp) -> Ne
     if none_aside && !is_there(seen, returning) {
         return fail(seen, returning, "the restored data is gone: its EtcdMember or its claim was deleted", now);
     }
-    if let Some(member) = seen.members.first() {
+    // A removed member has no Pod, and keeps its claim in its own way.
+    if let Some(member) = seen.members.iter().find(|member| !member.removed()) {
         let answer = seen.known_answer(member.name());
         let aside = Aside {
             restore: returning.name.clone(),
