@@ -24,4 +24,18 @@ pub struct Formed {
     /// unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub corrupt_came_along: Vec<String>,
+    /// etcd's cluster IDs in the earlier timelines, the newest first: their claims of users still count.
+    #[serde(rename = "earlierClusterIDs", default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub earlier_cluster_ids: Vec<String>,
+}
+
+/// Maximum number of earlier cluster IDs.
+const MAX_EARLIER: usize = 8;
+
+impl Formed {
+    /// Returns the IDs that count as earlier ones of the next timeline.
+    pub fn into_earlier_ids(self) -> Vec<String> {
+        std::iter::once(self.cluster_id).chain(self.earlier_cluster_ids).take(MAX_EARLIER).collect()
+    }
 }

@@ -96,6 +96,11 @@ pub fn after_gap(schedule: &str, uid: &str, until: i64) -> String {
     job(schedule, &format!("{uid}/gap/{until}"))
 }
 
+/// Name of the Job that saves a snapshot after a return in place: one for each etcd cluster.
+pub fn after_return(schedule: &str, uid: &str, cluster_id: &str) -> String {
+    job(schedule, &format!("{uid}/return/{cluster_id}"))
+}
+
 /// A name with this word that Kubernetes takes for a `CronJob` and for the owner of Jobs.
 fn recurring(name: &str, uid: &str, work: &str) -> String {
     let end = format!("-{work}-{}", hex::encode(&Sha256::digest(uid.as_bytes())[..4]));

@@ -286,6 +286,24 @@ pub struct PrunedLog {
     pub kept: Option<String>,
 }
 
+impl PrunedLog {
+    /// Adds the numbers of another log of the lineage.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self {
+            segments: self.segments + other.segments,
+            bytes: self.bytes + other.bytes,
+            unneeded: self.unneeded + other.unneeded,
+            announced: self.announced + other.announced,
+            not_before: self.not_before.into_iter().chain(other.not_before).min(),
+            locked: self.locked + other.locked,
+            removed: self.removed + other.removed,
+            removed_bytes: self.removed_bytes + other.removed_bytes,
+            kept: self.kept.or(other.kept),
+        }
+    }
+}
+
 /// Snapshots that the store locks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

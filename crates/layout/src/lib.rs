@@ -18,7 +18,7 @@ use jiff::tz::TimeZone;
 
 use holdfast_contract::{Compression, ProofLevel};
 
-pub use log::{GapName, SegmentName, Tail, check_key, check_revision, is_closed_name, is_record_folder};
+pub use log::{GapName, SegmentName, Tail, check_key, check_revision, is_closed_name, is_log_name, is_record_folder};
 
 /// Name of the object that is written last; its presence means complete.
 pub const MANIFEST: &str = "manifest.json";

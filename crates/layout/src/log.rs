@@ -179,10 +179,16 @@ fn revision(digits: &str) -> Option<i64> {
 }
 
 impl Folder {
-    /// Returns the folder of a lineage's log.
+    /// Returns the folder of a lineage's first log.
     #[must_use]
     pub fn log(&self) -> Self {
         Self(format!("{}/{LOG}", self.0))
+    }
+
+    /// Returns the folder of the log of a later etcd cluster: a return in place gives a lineage another one.
+    #[must_use]
+    pub fn later_log(&self, cluster_id: u64) -> Self {
+        Self(format!("{}/{LOG}-{cluster_id:016x}", self.0))
     }
 
     /// Returns the lineage of a save or a log: of the cluster's UID, by hand of the etcd cluster ID.
@@ -211,8 +217,14 @@ impl Folder {
 
     /// Whether this is a log or a folder in a log: such a folder is created with its first object, and its parents too.
     pub fn is_of_log(&self) -> bool {
-        self.0.split('/').nth(3) == Some(LOG)
+        self.0.split('/').nth(3).is_some_and(is_log_name)
     }
+}
+
+/// Whether a folder of a lineage has this name and is a log.
+pub fn is_log_name(name: &str) -> bool {
+    let is_id = |id: &str| id.len() == 16 && id.bytes().all(|b| b.is_ascii_hexdigit());
+    name == LOG || name.strip_prefix(LOG).and_then(|rest| rest.strip_prefix('-')).is_some_and(is_id)
 }
 
 #[cfg(test)]
@@ -281,6 +293,10 @@ mod tests {
         assert_eq!(check_revision(&path(&check_key(&log(), 12, "aaaabbbb").unwrap())), Some(12));
         assert_eq!(check_revision("checks/12-a.json"), None);
         assert!(log().is_of_log() && log().child("20261128").unwrap().is_of_log());
+        let later = Folder::parse("key", "shop/orders/1a2b3c4d").unwrap().later_log(0xcafe);
+        assert_eq!(later.as_str(), "shop/orders/1a2b3c4d/log-000000000000cafe");
+        assert!(later.is_of_log() && later.child("20261128").unwrap().is_of_log());
+        assert!(["logs", "log-", "log-cafe", "log-000000000000cafg"].iter().all(|name| !is_log_name(name)));
         assert!(!Folder::parse("key", "shop/orders/1a2b3c4d").unwrap().is_of_log());
     }
 

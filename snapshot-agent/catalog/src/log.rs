@@ -1,7 +1,8 @@
-//! The log of a lineage: segments of etcd's revisions, gaps and checks, in `<lineage>/log/`.
+//! The logs of a lineage: segments of etcd's revisions, gaps and checks, in `<lineage>/log/`.
 //!
 //! This file decides the small objects of a log, and how a log is listed. A log belongs to one etcd cluster: the first writer
-//! binds the folder to the cluster ID, and revisions of another cluster never come into it (I9). Every object is written once.
+//! binds the folder to the cluster ID, and revisions of another cluster never come into it (I9). After a return in place the
+//! lineage has another etcd cluster, whose log is `<lineage>/log-<cluster ID>/`. Every object is written once.
 //! Rules of a bucket may remove any object, so no object is the only witness: segments and checks name the cluster too, and an
 //! object beside the newest segment closes a log too.
 //! `cover.rs` decides what the segments hold together, `joints.rs` whether they are of one history, `read.rs` reads a segment, `bases.rs` finds the snapshots before it,
@@ -18,7 +19,9 @@ use holdfast_contract::error::{Error, Result};
 use holdfast_contract::{LogGap, Origin, hex_id};
 use holdfast_io::clock;
 use holdfast_io::process::random_uid;
-use holdfast_layout::{Folder, GapName, Key, SegmentName, check_revision, first8, is_closed_name, is_record_folder};
+use holdfast_layout::{
+    Folder, GapName, Key, SegmentName, check_revision, first8, is_closed_name, is_log_name, is_record_folder,
+};
 use holdfast_store::Store;
 use holdfast_store::removal::File;
 use jiff::Timestamp;
@@ -36,6 +39,9 @@ const MAX_OBJECTS: usize = 1_000_000;
 /// Folders of the gaps and of the checks.
 const GAPS: &str = "gaps";
 const CHECKS: &str = "checks";
+
+/// Maximum number of logs in a lineage: each is a return in place.
+const MAX_LOGS: usize = 1000;
 
 /// Maximum number of days in a listing.
 const MAX_DAYS: usize = 10_000;
@@ -157,6 +163,45 @@ pub fn render(object: &impl Serialize) -> Result<Bytes> {
     let mut json = json.map_err(|error| Error::corrupt(format!("an object of the log cannot be written: {error}")))?;
     json.push(b'\n');
     Ok(json.into())
+}
+
+/// The log of one etcd cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoundLog {
+    /// The log's folder.
+    pub folder: Folder,
+    /// etcd cluster ID.
+    pub cluster_id: u64,
+}
+
+/// Returns the folder for the log of this etcd cluster, whether or not the log exists.
+pub async fn find_folder(store: &Store, lineage: &Folder, cluster_id: u64) -> Result<Folder> {
+    let is_taken = bound_cluster(store, &lineage.log()).await?.is_some_and(|bound| bound != cluster_id);
+    Ok(if is_taken { lineage.later_log(cluster_id) } else { lineage.log() })
+}
+
+/// Returns the logs of a lineage.
+pub async fn logs_of(store: &Store, lineage: &Folder) -> Result<Vec<BoundLog>> {
+    let mut logs = Vec::new();
+    for name in store.last_children(lineage, MAX_LOGS, is_log_name).await?.names {
+        let folder = lineage.child(&name).map_err(|error| holdfast_store::layout(&error))?;
+        if let Some(cluster_id) = bound_cluster(store, &folder).await? {
+            logs.push(BoundLog { folder, cluster_id });
+        }
+    }
+    Ok(logs)
+}
+
+/// Returns the log of a lineage with the newest segment; `None`: the lineage has no log.
+pub async fn newest_log(store: &Store, lineage: &Folder) -> Result<Option<BoundLog>> {
+    let mut newest = None;
+    for log in logs_of(store, lineage).await? {
+        let until = newest_segment(store, &log.folder).await?.map(|segment| segment.at);
+        if newest.as_ref().is_none_or(|(known, _)| until > *known) {
+            newest = Some((until, log));
+        }
+    }
+    Ok(newest.map(|(_, log)| log))
 }
 
 /// Returns the ID of the etcd cluster that a log belongs to; `None`: there is no log.

@@ -25,6 +25,9 @@ pub trait RemovableStore {
     /// Returns every file of a folder.
     async fn files(&self, folder: &Folder) -> Result<Vec<File>>;
 
+    /// Returns the logs of a lineage.
+    async fn logs_of(&self, lineage: &Folder) -> Result<Vec<log::BoundLog>>;
+
     /// Returns the ID of the etcd cluster of a log; `None`: there is no log.
     async fn log_cluster(&self, log: &Folder) -> Result<Option<u64>>;
 
@@ -63,6 +66,10 @@ impl RemovableStore for Store {
 
     async fn files(&self, folder: &Folder) -> Result<Vec<File>> {
         Self::files(self, folder, MAX_FILES).await
+    }
+
+    async fn logs_of(&self, lineage: &Folder) -> Result<Vec<log::BoundLog>> {
+        log::logs_of(self, lineage).await
     }
 
     async fn log_cluster(&self, log: &Folder) -> Result<Option<u64>> {

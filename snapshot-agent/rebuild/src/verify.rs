@@ -35,8 +35,8 @@ pub enum Verified {
     File(FileVerified),
     /// Result for a stored snapshot.
     Stored(Box<StoredVerified>),
-    /// Result for a log.
-    Log(LogVerified),
+    /// Result for the logs of a lineage.
+    Log(Vec<LogVerified>),
 }
 
 impl Verified {
@@ -45,7 +45,7 @@ impl Verified {
         match self {
             Self::File(found) => found.lines(),
             Self::Stored(found) => found.lines(),
-            Self::Log(found) => found.lines(),
+            Self::Log(found) => found.iter().map(LogVerified::lines).collect(),
         }
     }
 }

@@ -355,6 +355,7 @@ async fn a_member_that_ends_is_left_for_another() {
     assert_same(&log.read().records, &stored_by_etcd(survivor, 1));
 }
 
+/// A cluster that goes back in place keeps its UID, and has another etcd cluster with higher revisions.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_etcd_never_comes_into_the_log() {
     let (etcd, mount) = (Etcd::start().await, tempfile::tempdir().unwrap());
@@ -367,9 +368,14 @@ async fn another_etcd_never_comes_into_the_log() {
     let other = Etcd::start().await;
     log.request.etcd = other.flags();
     log.start();
-    let line = log.wait();
-    assert!(line.starts_with(&format!("{FAILED}{:?}", ExitClass::Refused)) && line.contains("--cluster-uid"), "{line}");
-    assert_eq!(log.paths(), before);
+    let lineage = log.folder().parent().unwrap().to_owned();
+    let later = || fs::read_dir(&lineage).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let begun = async || later().find(|name| name.starts_with("log-"));
+    let name = eventually("a log of its own", begun).await;
+    log.end();
+    assert_eq!(log.paths(), before, "the first log is as it was");
+    let bound = fs::read_to_string(lineage.join(&name).join("cluster.json")).unwrap();
+    assert!(bound.contains(name.strip_prefix("log-").unwrap().trim_start_matches('0')), "{bound}");
 }
 
 /// A watch does not show users: each segment names their revision, and a change is an entry.
@@ -441,6 +447,7 @@ async fn an_encrypted_log_is_shown_and_verified() {
     let key = secret(&[0]);
     let identities = vec![key.path().to_owned()];
     let Verified::Log(found) = verify::run(verify_request(&log, identities.clone())).await.unwrap() else { panic!() };
+    let [found] = &found[..] else { panic!("{found:?}") };
     assert_eq!((found.records, found.ranges.as_slice()), (3, &[(saved.revision.unwrap() + 1, last)][..]));
     let closed = verify::run(verify_request(&log, vec![])).await.unwrap_err();
     assert!(closed.class() == ExitClass::Config && closed.message().contains("--identity"), "{closed}");
@@ -483,6 +490,7 @@ async fn two_archivers_write_one_log() {
         log.end();
     }
     let Verified::Log(found) = verify::run(verify_request(&logs[0], vec![])).await.unwrap() else { panic!() };
+    let [found] = &found[..] else { panic!("{found:?}") };
     println!("{last} revisions, {} changes in {} segments", found.records, found.segments);
     assert_eq!(found.ranges, [(2, last)]);
     assert_same(&logs[0].read().records, &stored_by_etcd(&mut etcd, 1));

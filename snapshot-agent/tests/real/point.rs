@@ -94,7 +94,10 @@ impl Recorded {
     }
 
     fn log(&self) -> PathBuf {
-        self.store.path().join(LINEAGE).join("log")
+        let lineage = self.store.path().join(LINEAGE);
+        let is_later = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("log-"));
+        let folders = fs::read_dir(&lineage).into_iter().flatten().map(|entry| entry.unwrap().path());
+        folders.filter(is_later).max().unwrap_or_else(|| lineage.join("log"))
     }
 
     /// Paths below the log.
@@ -257,6 +260,56 @@ async fn of_3_6_back_to_the_moment_before() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_3_7_back_to_the_moment_before() {
     back_to_the_moment_before("3.7").await;
+}
+
+/// A cluster goes back in place: the lineage has two etcd clusters and two logs, and each point is in the log of its time.
+#[tokio::test(flavor = "multi_thread")]
+async fn points_of_two_timelines_in_one_lineage() {
+    let mut recorded = recorded("3.6").await;
+    let good = recorded.server.put(b"good", b"v");
+    let before = content(&recorded.server).await;
+    let mistake = recorded.server.put(b"mistake", b"v");
+    recorded.reaches(mistake).await;
+    let moment = Timestamp::now();
+    recorded.end();
+
+    let folder = tempfile::tempdir().unwrap();
+    let volume = folder.path().join("volume");
+    fs::create_dir(&volume).unwrap();
+    let back = RestoreRequest { revision_bump: 1000, ..recorded.request("3.6", &volume, Point::Revision(good)) };
+    let report = restore::run(back.clone()).await.unwrap();
+    assert_eq!((report.revision, report.revision_bump), (Some(good), 1000));
+    let peer = back.initial_cluster.rsplit_once(':').unwrap().1.parse().unwrap();
+    recorded.server = Server::on("3.6", &volume.join(DATA_DIR), peer, None, &QUICK);
+    assert_eq!(content(&recorded.server).await, before);
+    let first = recorded.server.put(b"first of the next", b"v");
+    assert!(first > good + 1000, "{first}");
+    let saved =
+        save::run(save_request(etcd_flags(&recorded.server), file_store(recorded.store.path()), Compression::Zstd));
+    assert!(saved.await.unwrap().key.starts_with(LINEAGE));
+    recorded.record_without_checks();
+    let later = recorded.server.put(b"later", b"v");
+    recorded.reaches(later).await;
+    let after = content(&recorded.server).await;
+    let end = Timestamp::now();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    recorded.reaches(recorded.server.put(b"last", b"v")).await;
+    recorded.end();
+
+    for (at, wanted, revision) in [
+        (Point::Revision(good), Some(&before), good),
+        (Point::Revision(mistake), None, mistake),
+        (Point::Time(moment), None, mistake),
+        (Point::Revision(later), Some(&after), later),
+        (Point::Time(end), Some(&after), later),
+    ] {
+        let restored = recorded.restored("3.6", at, Engine::Graft).await;
+        assert_eq!(restored.report.revision, Some(revision), "{at}");
+        let found = content(&restored.server).await;
+        assert!(wanted.is_none_or(|wanted| *wanted == found), "{at}");
+    }
+    let between = recorded.refused(Point::Revision(mistake + 1)).await;
+    assert!(between.contains(&format!("the log ends at revision {mistake}")), "{between}");
 }
 
 /// Returns the stored bytes of a changed segment, with the right checksum.

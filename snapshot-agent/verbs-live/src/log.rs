@@ -89,14 +89,14 @@ async fn record(request: &LogRequest, numbers: &Numbers) -> Result<Logged> {
     let cluster_id = source.facts.cluster_id;
     let lineage = Folder::of_lineage(namespace, cluster, cluster_uid.as_deref(), cluster_id);
     let lineage = lineage.map_err(|error| layout(&error))?;
-    let folder = lineage.log();
     interrupt.unless(store_id::check_before_write(&request.store, request.expect_store_id.as_deref())).await?;
+    let folder = interrupt.unless(log::find_folder(&store, &lineage, cluster_id)).await?;
     interrupt.unless(log::bind(&store, &folder, cluster_id)).await?;
     let uri = store.uri(&folder);
     let spool = Spool::open(spool::folder_of(&request.spool_dir, &uri)?, folder.clone(), request.spool_mib << 20)?;
     let beginning = async {
         log::check_open(&store, &folder).await?;
-        begin::find(request, &store, &lineage, &spool, &source).await
+        begin::find(request, &store, (&lineage, &folder), &spool, &source).await
     };
     let begin = match interrupt.unless(beginning).await {
         Err(error) if error.class() == ExitClass::Refused => {

@@ -26,9 +26,10 @@ use holdfast_store::removal::Lasting;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-use holdfast_catalog::announced::{self, Asked, Judge, MAX_SNAPSHOTS, Named, Permit};
+use holdfast_catalog::announced::{self, Asked, Judge, LogPermit, MAX_SNAPSHOTS, Named, Permit};
 use holdfast_catalog::attempts::lineages;
 use holdfast_catalog::inventory::{self, Found};
+use holdfast_catalog::log::BoundLog;
 use holdfast_catalog::removable_store::RemovableStore;
 use holdfast_catalog::removal::{self, Removal};
 use holdfast_catalog::removal_record;
@@ -67,7 +68,7 @@ pub fn run(request: PruneRequest) -> LocalBoxFuture<'static, Result<Pruned>> {
         let mut run = Run { request, protected, zone, lineage, pod_uid, store_match, store_id, now, seen };
         let failed = interrupt.unless(run.prune(&store)).await.err();
         if !interrupt.came() {
-            let log = interrupt.unless(run.prune_log(&store)).await;
+            let log = interrupt.unless(run.prune_logs(&store)).await;
             run.end_log(log);
         }
         Ok(run.into_pruned(earlier, failed))
@@ -104,7 +105,7 @@ struct Seen {
     usual_loss: Option<String>,
     /// Whether the run has judged the snapshots.
     judged: bool,
-    log: Option<LogPart>,
+    logs: Vec<LogPart>,
     /// Reason for which the work on the log has ended early.
     log_failed: Option<Error>,
     /// Snapshots that this run has announced.
@@ -161,15 +162,30 @@ impl Run {
         self.seen.stop.is_some() || self.request.dry_run
     }
 
-    /// Prunes the log by the snapshots that exist: an announced snapshot still needs its part of the log.
-    async fn prune_log(&mut self, shelf: &impl RemovableStore) -> Result<()> {
-        let (folder, is_passive) = (self.lineage.log(), self.is_passive());
+    /// Prunes the logs by the snapshots that exist: an announced snapshot still needs its part of the log.
+    async fn prune_logs(&mut self, shelf: &impl RemovableStore) -> Result<()> {
         if !self.seen.judged {
             return Ok(());
         }
-        let Some(cluster_id) = shelf.log_cluster(&folder).await? else { return Ok(()) };
+        let logs = shelf.logs_of(&self.lineage).await?;
+        if logs.is_empty() {
+            return Ok(());
+        }
         let asked = Asked { wanted: HashSet::new(), log: true, ..self.asked() };
         let permits = announced::read(shelf, &self.judge(), asked).await?.log;
+        for log in logs {
+            self.prune_log(shelf, log, &permits).await?;
+        }
+        Ok(())
+    }
+
+    async fn prune_log(
+        &mut self,
+        shelf: &impl RemovableStore,
+        BoundLog { folder, cluster_id }: BoundLog,
+        permits: &[LogPermit],
+    ) -> Result<()> {
+        let is_passive = self.is_passive();
         let remaining = self.seen.found.iter().filter(|found| !self.seen.removed.contains_key(&found.entry.key));
         let bases = match log::bases(remaining, cluster_id, &self.protected) {
             _ if self.protected.contains(&self.lineage) => {
@@ -179,17 +195,15 @@ impl Run {
         };
         let within = self.request.policy.log_within;
         let read = LogPart::read(shelf, (folder, cluster_id), bases, (within, self.now), permits).await?;
-        let part = self.seen.log.insert(read);
-        if is_passive {
-            return Ok(());
-        }
+        self.seen.logs.push(read);
+        let Some(part) = self.seen.logs.last_mut().filter(|_| !is_passive) else { return Ok(()) };
         part.remove(shelf, (self.now, self.request.not_after)).await?;
         let Some(named) = part.announcement() else { return Ok(()) };
         // The record of the snapshots may have the UID of the Pod in its name.
         let record = self.judge().announce(shelf, (vec![], Some(named.clone())), self.now, &random_uid()?).await?;
         self.seen.record.get_or_insert_with(|| record.to_string());
         let not_before = self.not_before();
-        if let Some(part) = &mut self.seen.log {
+        if let Some(part) = self.seen.logs.last_mut() {
             part.announced(named, not_before);
         }
         Ok(())

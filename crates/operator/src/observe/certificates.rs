@@ -220,7 +220,7 @@ fn request(found: DynamicObject) -> Request {
 /// The certificates of the cluster's users, by the cached `EtcdUser`s.
 async fn users(reader: Reader<'_>, cluster: &EtcdCluster) -> Result<Vec<UserCertificate>, Error> {
     let formed = cluster.status.as_ref().and_then(|status| status.latches.formed.as_ref());
-    let Some(formed) = formed.map(|formed| formed.cluster_id.as_str()) else { return Ok(vec![]) };
+    let Some(formed) = formed else { return Ok(vec![]) };
     let named = meta::name(&cluster.metadata);
     // The certificate of a user that this etcd does not know by Holdfast's hand may be of an earlier cluster.
     let certified = |user: &EtcdUser| {

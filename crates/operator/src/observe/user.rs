@@ -1,5 +1,6 @@
 //! Input of one pass over an `EtcdUser`: the object, its cluster, the Secret with its certificate, and what etcd has under its name.
 
+use holdfast_api::formed::Formed;
 use holdfast_api::{EtcdCluster, EtcdMember, EtcdUser, USER_FINALIZER, name};
 use holdfast_plan::certificate::files;
 use holdfast_plan::cluster::Member;
@@ -21,8 +22,8 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         return Ok(None);
     };
     let cluster = reader.get::<EtcdCluster>(&user.spec.cluster_ref.name).await?;
-    let formed = cluster.as_ref().and_then(|c| Some(c.status.as_ref()?.latches.formed.as_ref()?.cluster_id.clone()));
-    let rival = rival(reader, &user, formed.as_deref()).await?;
+    let formed = cluster.as_ref().and_then(|c| Some(c.status.as_ref()?.latches.formed.as_ref()?.clone()));
+    let rival = rival(reader, &user, formed.as_ref()).await?;
     let password = match &user.spec.password_secret_ref {
         Some(named) => Some(reader.secret_version(&named.name).await?),
         None => None,
@@ -73,7 +74,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
 
 /// Returns another object of the same cluster and name that has the user: one with a claim before those without, then the oldest. A
 /// deleted object looks for every other claim, since etcd loses the user with it.
-async fn rival(reader: Reader<'_>, user: &EtcdUser, formed: Option<&str>) -> Result<Option<String>, Error> {
+async fn rival(reader: Reader<'_>, user: &EtcdUser, formed: Option<&Formed>) -> Result<Option<String>, Error> {
     let unclaimed = |user: &EtcdUser| formed.and_then(|formed| user_claim::read(user, formed)).is_none();
     let rank = |user: &EtcdUser| (unclaimed(user), user.metadata.creation_timestamp.clone(), user.uid());
     let goes = meta::deleting(&user.metadata);

@@ -3,6 +3,7 @@
 //! Decides the text: `CLUSTER/NAME` before etcd gets the user, `CLUSTER/NAME/KEYS/LOGIN` afterwards. The name is part of the claim,
 //! since a copy of the object under another name has the annotation too (I31).
 
+use holdfast_api::formed::Formed;
 use holdfast_api::{EtcdUser, key};
 
 use crate::meta;
@@ -16,16 +17,19 @@ pub struct Given {
     pub login: String,
 }
 
-/// Returns the claim of this user in an etcd cluster (by its hexadecimal ID): `None` without a claim, `Some(None)` before etcd was
-/// given the user.
-pub fn read(user: &EtcdUser, cluster: &str) -> Option<Option<Given>> {
+/// Returns the claim of this user in an etcd cluster: `None` without a claim, `Some(None)` before etcd was given the user. After a
+/// return in place the data may or may not hold the user that was claimed in the earlier timeline.
+pub fn read(user: &EtcdUser, formed: &Formed) -> Option<Option<Given>> {
     let mut parts = meta::annotation(&user.metadata, key::USER)?.split('/');
-    let mine = parts.next() == Some(cluster) && parts.next() == Some(user.user_name());
+    let claimed_in = parts.next()?;
+    let is_present = claimed_in == formed.cluster_id;
+    let is_known = is_present || formed.earlier_cluster_ids.iter().any(|earlier| earlier == claimed_in);
+    let mine = is_known && parts.next() == Some(user.user_name());
     let given = match (parts.next(), parts.next()) {
         (Some(keys), Some(login)) => Some(Given { keys: keys.to_owned(), login: login.to_owned() }),
         _ => None,
     };
-    mine.then_some(given)
+    mine.then_some(given.filter(|_| is_present))
 }
 
 /// Returns the text of a claim.
@@ -48,11 +52,17 @@ mod tests {
         for (claim, expected) in [(None, None), (Some(given.clone()), Some(given))] {
             let text = text("c1", "shop", claim.as_ref());
             user.metadata.annotations = Some([(key::USER.to_owned(), text)].into());
-            assert_eq!(read(&user, "c1"), Some(expected));
-            assert_eq!(read(&user, "c2"), None);
+            let formed = |id: &str, earlier: &[&str]| Formed {
+                cluster_id: id.to_owned(),
+                earlier_cluster_ids: earlier.iter().map(|id| (*id).to_owned()).collect(),
+                ..Formed::default()
+            };
+            assert_eq!(read(&user, &formed("c1", &[])), Some(expected));
+            assert_eq!(read(&user, &formed("c2", &[])), None);
+            assert_eq!(read(&user, &formed("c2", &["c0", "c1"])), Some(None), "after a return in place");
             let mut copy = user.clone();
             copy.spec.name = Some("admin".to_owned());
-            assert_eq!(read(&copy, "c1"), None);
+            assert_eq!(read(&copy, &formed("c1", &["c1"])), None);
         }
     }
 }

@@ -20,6 +20,7 @@ mod histories;
 mod interrupted;
 mod model;
 mod plan_props;
+mod returns;
 mod scenarios;
 mod schedule_props;
 mod transports;

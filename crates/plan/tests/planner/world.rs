@@ -143,6 +143,8 @@ pub struct World {
     pub budget: Option<PodDisruptionBudget>,
     pub snapshots: BTreeMap<String, EtcdSnapshot>,
     pub restore: Option<holdfast_api::EtcdRestore>,
+    /// UIDs of all `EtcdRestore`s.
+    returns_made: BTreeSet<String>,
     /// Snapshots that cannot be read back.
     pub broken: BTreeSet<String>,
     pub stores: BTreeMap<String, EtcdBackupStore>,
@@ -277,6 +279,7 @@ impl World {
             budget: None,
             snapshots: BTreeMap::new(),
             restore: None,
+            returns_made: BTreeSet::new(),
             broken: BTreeSet::new(),
             stores: BTreeMap::new(),
             secrets: BTreeMap::new(),

@@ -2,7 +2,8 @@
 //!
 //! Decides when a user is claimed, made, changed and deleted in etcd, and when its certificate is issued. A claim stands in an
 //! annotation before etcd gets the user, so that a crash leaves no user without an owner, and Holdfast changes no user that it has
-//! not claimed (I31). The claim names the etcd cluster: the data of another cluster have other users. etcd is not asked again what it
+//! not claimed (I31). The claim names the etcd cluster: the data of another cluster have other users, but those of an earlier timeline of the same
+//! EtcdCluster have the same owner. etcd is not asked again what it
 //! was given: each question is an entry in its raft log.
 
 use std::collections::BTreeMap;
@@ -114,6 +115,11 @@ fn end(seen: &Observed, user: Target) -> Next {
     let Some(cluster) = seen.cluster.as_ref().filter(|cluster| !meta::deleting(&cluster.metadata)) else {
         return release;
     };
+    // In a return in place etcd has another cluster ID in a moment, and may have the user.
+    if seen.formed().is_none() && cluster.status.as_ref().is_some_and(|status| status.latches.returning.is_some()) {
+        let message = "the EtcdCluster goes back to a snapshot in place";
+        return Next::wait(Reason::WaitingForCluster, message, SOON);
+    }
     let there = seen.formed().filter(|_| seen.claim().is_some());
     let Some(formed) = there.filter(|_| seen.user.spec.reclaim_policy == ReclaimPolicy::Delete) else { return release };
     // Another object has claimed the user since.

@@ -165,6 +165,12 @@ fn a_user_of_somebody_else_is_not_changed() {
     annotated(&mut moved, "c2/shop/k/l");
     moved.taken = Some(Seen::Known(true));
     assert_eq!(waits(&moved), Some(Reason::NameTaken));
+    // After a return in place the earlier claim counts, and etcd is given all again.
+    let latches = &mut moved.cluster.as_mut().unwrap().status.as_mut().unwrap().latches;
+    latches.formed.as_mut().unwrap().earlier_cluster_ids = vec!["c2".to_owned()];
+    let Some(Act::PutUser { change, cluster_id, .. }) = act(&moved) else { panic!() };
+    assert!(change.is_new && change.changes_password && change.claim.starts_with("c1/shop/"), "{change:?}");
+    assert_eq!(cluster_id, CLUSTER);
     let mut second = made();
     second.rival = Some("older".to_owned());
     assert_eq!(waits(&second), Some(Reason::NameTaken));

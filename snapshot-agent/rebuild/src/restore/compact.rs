@@ -22,7 +22,7 @@ use super::scratch::{self, Purpose};
 use holdfast_catalog::attempts::lineages;
 use holdfast_catalog::log::bases::find_bases;
 use holdfast_catalog::log::cover::Cover;
-use holdfast_catalog::log::{self, bound_cluster};
+use holdfast_catalog::log::{self, BoundLog};
 use holdfast_catalog::merged::MergedSnapshot;
 use holdfast_catalog::store_id;
 use holdfast_catalog::stored;
@@ -91,7 +91,7 @@ async fn find_lineage(store: &Store, request: &CompactRequest) -> Result<Folder>
     };
     let mut found = vec![];
     for lineage in lineages(store, &request.namespace, &request.cluster, None).await? {
-        if is_wanted(&lineage) && bound_cluster(store, &lineage.log()).await?.is_some() {
+        if is_wanted(&lineage) && !log::logs_of(store, &lineage).await?.is_empty() {
             found.push(lineage);
         }
     }
@@ -112,8 +112,7 @@ async fn find_lineage(store: &Store, request: &CompactRequest) -> Result<Folder>
 
 /// Returns the last revision of the new snapshot; `None`: there is nothing to merge.
 async fn find_revision(store: &Store, lineage: &Folder, request: &CompactRequest) -> Result<Option<i64>> {
-    let log = lineage.log();
-    let Some(cluster_id) = bound_cluster(store, &log).await? else { return Ok(None) };
+    let Some(BoundLog { folder: log, cluster_id }) = log::newest_log(store, lineage).await? else { return Ok(None) };
     let bases = find_bases(store, lineage, cluster_id, MOST_ATTEMPTS).await?;
     let Some(base) = bases.iter().map(|base| base.revision).max() else {
         return Err(Error::not_found(format!(

@@ -12,6 +12,7 @@ use holdfast_contract::error::{Error, Result};
 use holdfast_contract::{Point, RestoreRequest};
 use holdfast_layout::{Folder, SegmentName, attempt_time};
 use holdfast_store::Store;
+use jiff::Timestamp;
 
 use super::moment::{Moment, Samples};
 use super::segments::{nearest, points_near};
@@ -19,7 +20,7 @@ use holdfast_catalog::fallen::{Saved, find_fallen};
 use holdfast_catalog::log::bases::{Base, find_bases_and_archived};
 use holdfast_catalog::log::checks::find_check;
 use holdfast_catalog::log::cover::Cover;
-use holdfast_catalog::log::{self, Check, bound_cluster};
+use holdfast_catalog::log::{self, BoundLog, Check};
 use holdfast_catalog::proof;
 use holdfast_catalog::stored;
 use holdfast_etcd::version::{Minor, check_version};
@@ -64,19 +65,12 @@ pub(super) async fn choose(
     target: Option<Minor>,
 ) -> Result<Chosen> {
     let (lineage, only) = lineage_of(&request.key)?;
-    let log = lineage.log();
-    let Some(cluster_id) = bound_cluster(store, &log).await? else {
-        return Err(Error::not_found(format!(
-            "{} holds no log, so no restore reaches {asked}. Leave --at-revision and --at-time out, or give --key the \
-             lineage of a log (`holdfast agent log status` names them)",
-            store.uri(&log)
-        )));
-    };
+    let LogAndBases { log, cluster_id, mut bases, mut archived } =
+        find_log(store, &lineage, (asked, only.as_deref())).await?;
     let listed = log::list(store, &log).await?;
     let (names, sizes): (Vec<SegmentName>, Vec<u64>) = listed.segments.into_iter().unzip();
     let identities = identities(&names, request)?;
     let cover = Cover::join(names.clone(), &listed.gaps);
-    let (mut bases, mut archived) = find_bases_and_archived(store, &lineage, cluster_id, MOST_ATTEMPTS).await?;
     let uri = store.uri(&lineage);
     refuse_fallen(&bases).map_err(|error| error.context(&uri))?;
     if let Some(only) = &only {
@@ -147,6 +141,44 @@ pub(super) async fn choose(
     let mut points = points_near(store, &cover, &bases, revision).await?;
     points.retain(|point| *point != revision);
     Err(out_of_reach(&cover, &bases, &archived, revision, &points).context(uri))
+}
+
+/// A log of a lineage, with the snapshots that it continues.
+struct LogAndBases {
+    log: Folder,
+    cluster_id: u64,
+    bases: Vec<Base>,
+    archived: Vec<String>,
+}
+
+impl LogAndBases {
+    /// Ranks the logs of a lineage: with the named snapshot, else the one that began last before the point.
+    fn rank(&self, (asked, only): (Point, Option<&str>)) -> (bool, Option<Timestamp>) {
+        let is_before = |base: &&Base| match asked {
+            Point::Revision(revision) => base.revision <= revision,
+            Point::Time(time) => base.started_at <= time,
+        };
+        let began = self.bases.iter().filter(is_before).map(|base| base.started_at).min();
+        (self.bases.iter().any(|base| Some(base.key.as_str()) == only), began)
+    }
+}
+
+/// Returns the log of the etcd cluster that the lineage had at the point: after each return in place it has another one, with higher
+/// revisions.
+async fn find_log(store: &Store, lineage: &Folder, (asked, only): (Point, Option<&str>)) -> Result<LogAndBases> {
+    let mut found = Vec::new();
+    for BoundLog { folder: log, cluster_id } in log::logs_of(store, lineage).await? {
+        let (bases, archived) = find_bases_and_archived(store, lineage, cluster_id, MOST_ATTEMPTS).await?;
+        found.push(LogAndBases { log, cluster_id, bases, archived });
+    }
+    // Before the first snapshot of all, the first log has the nearest point.
+    found.into_iter().rev().max_by_key(|log| log.rank((asked, only))).ok_or_else(|| {
+        Error::not_found(format!(
+            "{} holds no log, so no restore reaches {asked}. Leave --at-revision and --at-time out, or give --key the \
+             lineage of a log (`holdfast agent log status` names them)",
+            store.uri(lineage)
+        ))
+    })
 }
 
 /// Refuses snapshots whose revisions have fallen: the log may join revisions of two histories.
@@ -249,7 +281,6 @@ fn out_of_reach(cover: &Cover, bases: &[Base], archived: &[String], revision: i6
 #[cfg(test)]
 mod tests {
     use holdfast_layout::GapName;
-    use jiff::Timestamp;
 
     use super::*;
 
@@ -277,6 +308,33 @@ mod tests {
         assert_eq!(chosen(55), Some((50, vec![41])));
         assert_eq!(chosen(35), Some((35, vec![])), "a snapshot in a hole of the log");
         assert_eq!((chosen(4), chosen(36), chosen(45), chosen(61), chosen(1)), (None, None, None, None, None));
+    }
+
+    #[test]
+    fn a_point_is_in_the_log_of_the_etcd_cluster_of_its_time() {
+        let bases = |revisions: &[i64]| revisions.iter().copied().map(base).collect();
+        let log = |name: &str, revisions: &[i64]| LogAndBases {
+            log: Folder::parse("key", &format!("a/b/c/{name}")).unwrap(),
+            cluster_id: 1,
+            bases: bases(revisions),
+            archived: vec![],
+        };
+        let logs = [log("log", &[10, 20]), log("log-2", &[1000, 1010]), log("log-3", &[])];
+        let chosen = |asked, only: Option<&str>| {
+            logs.iter().rev().max_by_key(|log| log.rank((asked, only))).map(|log| log.log.name().to_owned()).unwrap()
+        };
+        let time = |second| Point::Time(Timestamp::from_second(second).unwrap());
+        for (asked, only, name) in [
+            (Point::Revision(15), None, "log"),
+            (Point::Revision(999), None, "log"),
+            (Point::Revision(1005), None, "log-2"),
+            (Point::Revision(5), None, "log"),
+            (time(12), None, "log"),
+            (time(1001), None, "log-2"),
+            (time(1001), Some("a/b/c/20"), "log"),
+        ] {
+            assert_eq!(chosen(asked, only), name, "{asked} {only:?}");
+        }
     }
 
     #[test]

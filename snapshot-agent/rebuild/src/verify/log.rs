@@ -5,6 +5,8 @@
 //! not read, but the newest one has to be readable. Memory holds one segment, and a checksum for each revision that the next
 //! segment may hold too.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use holdfast_contract::error::{Error, Result, task_error};
 use holdfast_contract::{ExitClass, VerifyRequest, hex_id};
@@ -18,7 +20,7 @@ use holdfast_catalog::attempts::lineages;
 use holdfast_catalog::log::cover::Cover;
 use holdfast_catalog::log::joints::{Fork, Joints};
 use holdfast_catalog::log::read::{fetch, open, unreadable};
-use holdfast_catalog::log::{bound_cluster, list};
+use holdfast_catalog::log::{BoundLog, list, logs_of};
 use holdfast_format::crypt::Identities;
 
 /// Maximum number of faults in a message.
@@ -60,8 +62,8 @@ impl LogVerified {
     }
 }
 
-/// Verifies the log of one lineage.
-pub(super) async fn run(request: &VerifyRequest) -> Result<LogVerified> {
+/// Verifies the logs of one lineage.
+pub(super) async fn run(request: &VerifyRequest) -> Result<Vec<LogVerified>> {
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
     let (Some(flags), Some(namespace), Some(cluster)) = (&request.snapshot.store, &request.namespace, &request.cluster)
     else {
@@ -73,29 +75,33 @@ pub(super) async fn run(request: &VerifyRequest) -> Result<LogVerified> {
     };
     let store = Store::open(flags)?;
     let verifying = async {
-        let (log, cluster_id) = find(&store, (namespace, cluster), request.lineage.as_deref()).await?;
-        verify(&store, &log, cluster_id, identities).await
+        let identities = Arc::new(identities);
+        let mut verified = Vec::new();
+        for log in find(&store, (namespace, cluster), request.lineage.as_deref()).await? {
+            verified.push(verify(&store, log, &identities).await?);
+        }
+        Ok(verified)
     };
     interrupt.unless(verifying).await
 }
 
-/// Returns the one log of a cluster.
-async fn find(store: &Store, (namespace, cluster): (&str, &str), lineage: Option<&str>) -> Result<(Folder, u64)> {
+/// Returns the logs of the one lineage of a cluster that has some.
+async fn find(store: &Store, (namespace, cluster): (&str, &str), lineage: Option<&str>) -> Result<Vec<BoundLog>> {
     let short = lineage.map(|lineage| first8("lineage", lineage));
-    let mut logs = Vec::new();
+    let mut found: Vec<(Folder, Vec<BoundLog>)> = Vec::new();
     for folder in lineages(store, namespace, cluster, None).await? {
         let is_wanted = lineage.is_none_or(|whole| {
             folder.name() == whole || short.as_ref().is_some_and(|short| short.as_deref() == Ok(folder.name()))
         });
-        if is_wanted && let Some(cluster_id) = bound_cluster(store, &folder.log()).await? {
-            logs.push((folder.log(), cluster_id));
-        }
+        let logs = if is_wanted { logs_of(store, &folder).await? } else { vec![] };
+        found.extend((!logs.is_empty()).then_some((folder, logs)));
     }
-    match logs.len() {
-        1 => logs.pop().ok_or_else(|| Error::not_found("no log")),
-        0 => Err(Error::not_found(format!("no log of the cluster {namespace}/{cluster} is in the store"))),
-        _ => {
-            let names: Vec<_> = logs.iter().filter_map(|(log, _)| Some(log.parent()?.name().to_owned())).collect();
+    match found.pop() {
+        Some((_, logs)) if found.is_empty() => Ok(logs),
+        None => Err(Error::not_found(format!("no log of the cluster {namespace}/{cluster} is in the store"))),
+        Some((last, _)) => {
+            found.push((last, vec![]));
+            let names: Vec<_> = found.iter().map(|(folder, _)| folder.name().to_owned()).collect();
             let names = names.join(", ");
             Err(Error::unclear(format!("{namespace}/{cluster} has the logs of {names}. Name one with --lineage")))
         }
@@ -110,7 +116,9 @@ struct Facts {
     sums: Vec<(i64, u32)>,
 }
 
-async fn verify(store: &Store, log: &Folder, cluster_id: u64, identities: Option<Identities>) -> Result<LogVerified> {
+async fn verify(store: &Store, log: BoundLog, identities: &Arc<Option<Identities>>) -> Result<LogVerified> {
+    let BoundLog { folder: log, cluster_id } = log;
+    let log = &log;
     let listed = list(store, log).await?;
     let names: Vec<SegmentName> = listed.segments.into_iter().map(|(name, _)| name).collect();
     let mut found = LogVerified {
@@ -121,7 +129,6 @@ async fn verify(store: &Store, log: &Folder, cluster_id: u64, identities: Option
         ..LogVerified::default()
     };
     let newest = names.iter().max_by_key(|name| (name.last, name.at)).cloned();
-    let identities = std::sync::Arc::new(identities);
     let (mut faults, mut joints) = (Vec::new(), Joints::default());
     for (number, name) in names.iter().enumerate() {
         if name.encrypted && identities.is_none() {
@@ -136,7 +143,7 @@ async fn verify(store: &Store, log: &Folder, cluster_id: u64, identities: Option
             }
             stored => stored?,
         };
-        let (opens, encrypted) = (std::sync::Arc::clone(&identities), name.encrypted);
+        let (opens, encrypted) = (Arc::clone(identities), name.encrypted);
         let reading = tokio::task::spawn_blocking(move || read(stored, opens.as_ref().as_ref().filter(|_| encrypted)));
         match reading.await.map_err(|error| task_error(&error))? {
             Ok(facts) => {

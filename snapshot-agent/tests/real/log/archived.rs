@@ -39,6 +39,7 @@ async fn an_archived_segment_and_an_archived_base_are_named() {
     let verified = verify::run(verify_request(&log, vec![])).await.unwrap();
     assert!(verified.lines().contains(&oldest), "{}", verified.lines());
     let Verified::Log(found) = verified else { panic!() };
+    let [found] = &found[..] else { panic!("{found:?}") };
     assert_eq!((found.archived.len(), found.segments), (1, names.len() - 1));
     assert_eq!(found.ranges, [(saved.revision.unwrap() + 1, last)]);
     // A damaged one beside the archived one.

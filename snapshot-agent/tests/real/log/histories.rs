@@ -153,6 +153,7 @@ async fn an_etcd_that_went_back_and_on_is_refused_for_good() {
     assert!(recorded.refused().contains("other changes of revision 23"), "by etcd's own changes");
     fs::remove_file(folder.join("cluster.json")).unwrap();
     let Verified::Log(found) = verify::run(verify_request(&recorded.log, vec![])).await.unwrap() else { panic!() };
+    let [found] = &found[..] else { panic!("{found:?}") };
     assert_eq!(found.ranges, [(22, 23)]);
     let volume = tempfile::tempdir().unwrap();
     let restored = restore::run(recorded.to_revision(&volume.path().join("v"), 23)).await.unwrap();

@@ -40,15 +40,14 @@ pub(super) struct Begin {
 pub(super) async fn find(
     request: &LogRequest,
     store: &Store,
-    lineage: &Folder,
+    (lineage, log): (&Folder, &Folder),
     spool: &Spool,
     source: &Source,
 ) -> Result<Begin> {
-    let log = lineage.log();
-    let stored = log::newest_segment(store, &log).await?;
+    let stored = log::newest_segment(store, log).await?;
     let waiting = spool.newest().filter(|(waits, _)| stored.as_ref().is_none_or(|stored| stored.last <= waits.last));
     if let Some(newest) = waiting.as_ref().map(|(name, _)| name).or(stored.as_ref()).cloned() {
-        let least = match find_least(store, &log, &newest, waiting.as_ref().map(|(_, object)| object)).await {
+        let least = match find_least(store, log, &newest, waiting.as_ref().map(|(_, object)| object)).await {
             Ok(least) => least,
             Err(error) if !matches!(error.class(), ExitClass::Corrupt | ExitClass::NotFound) => return Err(error),
             Err(error) => {
@@ -57,14 +56,14 @@ pub(super) async fn find(
                 None
             }
         };
-        history::check_place(store, &log, source, (newest.last, least)).await?;
+        history::check_place(store, log, source, (newest.last, least)).await?;
         tracing::info!(revision = newest.last, "the log continues");
         let sum = newest.tail.and_then(|tail| tail.sum);
         return Ok(Begin { after: newest.last, sum, known_at: newest.at, least, stored });
     }
     let bases = find_bases(store, lineage, source.facts.cluster_id, NEWEST_ATTEMPTS).await?;
     let newest = bases.iter().map(|base| base.revision).max();
-    history::check_place(store, &log, source, (newest.unwrap_or_default(), None)).await?;
+    history::check_place(store, log, source, (newest.unwrap_or_default(), None)).await?;
     let begin = |after, known_at| Begin { after, sum: None, known_at, least: None, stored: None };
     if let Some(first) = request.from_revision {
         return Ok(begin(first.saturating_sub(1), clock::now()));

@@ -16,7 +16,7 @@ use serde::Serialize;
 use holdfast_catalog::attempts::lineages;
 use holdfast_catalog::log::bases::{Base, find_bases};
 use holdfast_catalog::log::cover::{Cover, Hole, Range};
-use holdfast_catalog::log::{bound_cluster, list};
+use holdfast_catalog::log::{BoundLog, list, logs_of};
 
 /// Snapshots that are read, the newest first.
 const MAX_BASES: usize = 100;
@@ -70,10 +70,11 @@ async fn read(store: &Store, request: &LogStatusRequest) -> Result<Vec<LogStatus
     };
     let mut logs = Vec::new();
     for lineage in lineages(store, &request.namespace, &request.cluster, None).await? {
-        if is_wanted(&lineage)
-            && let Some(cluster_id) = bound_cluster(store, &lineage.log()).await?
-        {
-            logs.push(status(store, &lineage, cluster_id, clock::now()).await?);
+        if !is_wanted(&lineage) {
+            continue;
+        }
+        for log in logs_of(store, &lineage).await? {
+            logs.push(status(store, &lineage, log, clock::now()).await?);
         }
     }
     if logs.is_empty() {
@@ -87,8 +88,8 @@ async fn read(store: &Store, request: &LogStatusRequest) -> Result<Vec<LogStatus
     Ok(logs)
 }
 
-async fn status(store: &Store, lineage: &Folder, cluster_id: u64, now: Timestamp) -> Result<LogStatus> {
-    let log = lineage.log();
+async fn status(store: &Store, lineage: &Folder, log: BoundLog, now: Timestamp) -> Result<LogStatus> {
+    let BoundLog { folder: log, cluster_id } = log;
     let listed = list(store, &log).await?;
     let bytes = listed.segments.iter().map(|(_, bytes)| bytes).sum();
     let segments = listed.segments.len();

@@ -68,14 +68,25 @@ pub(super) struct LogPart {
     ripe: BTreeSet<Object>,
 }
 
+/// The snapshots that stay beside a log.
+#[derive(Debug, Default)]
+pub(super) struct Bases {
+    /// Those of its etcd cluster with a known revision.
+    pub(super) own: Vec<LogBase>,
+    /// Whether a snapshot of its etcd cluster is among them.
+    has_own: bool,
+    /// Beginning of the oldest save, of any etcd cluster of the lineage.
+    oldest: Option<Timestamp>,
+}
+
 /// Returns the snapshots that the log continues, of every schedule and by hand; the error: why the whole log stays.
 pub(super) fn bases<'a>(
     remaining: impl Iterator<Item = &'a Found>,
     cluster_id: u64,
     protected: &HashSet<Folder>,
-) -> std::result::Result<Vec<LogBase>, String> {
+) -> std::result::Result<Bases, String> {
     let wanted = hex_id(cluster_id);
-    let mut bases = vec![];
+    let mut bases = Bases::default();
     for found in remaining {
         if found.entry.subject == Err(Untouched::Archived) {
             let key = &found.entry.key;
@@ -84,17 +95,28 @@ pub(super) fn bases<'a>(
             ));
         }
         let Some(snapshot) = &found.snapshot else { continue };
-        if snapshot.cluster_id != wanted {
-            return Err(format!(
-                "{} is of another etcd cluster than the log, {wanted}. Move the snapshots or the log of one etcd cluster away",
-                found.entry.key
-            ));
-        }
         let (started_at, proven) = (snapshot.taken_at, snapshot.proven);
+        bases.oldest = bases.oldest.into_iter().chain([started_at]).min();
+        // A return in place gives the lineage another etcd cluster, with a log of its own.
+        if snapshot.cluster_id != wanted {
+            continue;
+        }
+        bases.has_own = true;
         let held = found.entry.subject == Err(Untouched::Held) || protected.contains(&found.folder);
-        bases.extend(snapshot.revision.map(|revision| LogBase { revision, started_at, proven, held }));
+        bases.own.extend(snapshot.revision.map(|revision| LogBase { revision, started_at, proven, held }));
     }
     Ok(bases)
+}
+
+impl Bases {
+    /// Returns the beginning of the log that may go.
+    fn cut(&self, age: Option<&LogAge>) -> std::result::Result<LogCut, String> {
+        // No restore begins in a log without a snapshot of its etcd cluster. One that has just begun is later than the snapshots.
+        let past = self.oldest.filter(|_| !self.has_own);
+        let past = past.map(|before| LogCut { revision: i64::MAX, before, kept: vec![] });
+        let none = || "no snapshot of its etcd cluster precedes it. Save one".to_owned();
+        find_log_cut(&self.own, age).or(past).ok_or_else(none)
+    }
 }
 
 impl LogPart {
@@ -102,21 +124,18 @@ impl LogPart {
     pub(super) async fn read(
         shelf: &impl RemovableStore,
         (folder, cluster_id): (Folder, u64),
-        bases: std::result::Result<Vec<LogBase>, String>,
+        bases: std::result::Result<Bases, String>,
         (within, now): (Option<SignedDuration>, Timestamp),
-        permits: Vec<LogPermit>,
+        permits: &[LogPermit],
     ) -> Result<Self> {
         let wanted = hex_id(cluster_id);
-        let permits: Vec<_> = permits.into_iter().filter(|permit| permit.named.cluster_id == wanted).collect();
+        let permits: Vec<_> = permits.iter().filter(|permit| permit.named.cluster_id == wanted).cloned().collect();
         let folders = shelf.log_folders(&folder).await?;
         let age = match within.filter(|_| bases.is_ok()) {
             Some(within) => Some(read_age(shelf, &folder, &folders, LogAge::new(within, now)).await?),
             None => None,
         };
-        let cut = bases.and_then(|bases| {
-            find_log_cut(&bases, age.as_ref())
-                .ok_or_else(|| "no snapshot of its etcd cluster precedes it. Save one".to_owned())
-        });
+        let cut = bases.and_then(|bases| bases.cut(age.as_ref()));
         let wrong = age.as_ref().and_then(LogAge::wrongly_dated).and_then(|segment| segment.key(&folder).ok());
         let no_age = wrong.map(|key| {
             format!(

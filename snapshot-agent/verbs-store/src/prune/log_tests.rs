@@ -31,7 +31,10 @@ fn world(hours: i64) -> World {
 }
 
 fn log(world: &World, hours: i64, cluster_id: &str) {
-    let folder = Folder::parse("key", LINEAGE).unwrap().log();
+    log_in(world, &Folder::parse("key", LINEAGE).unwrap().log(), hours, cluster_id);
+}
+
+fn log_in(world: &World, folder: &Folder, hours: i64, cluster_id: &str) {
     let put = |key: String, content: &str| {
         let path = world.path(&key);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -44,11 +47,11 @@ fn log(world: &World, hours: i64, cluster_id: &str) {
         let last = first + 1799;
         let at = Timestamp::from_second(last).unwrap() - SignedDuration::from_secs(1);
         let name = SegmentName { first, last, at, run8: "a".to_owned(), encrypted: false, tail: None };
-        put(name.key(&folder).unwrap().to_string(), "segment");
+        put(name.key(folder).unwrap().to_string(), "segment");
     }
-    put(GapName { after: 5, until: 9, removed: false }.key(&folder, "a").unwrap().to_string(), "{}");
+    put(GapName { after: 5, until: 9, removed: false }.key(folder, "a").unwrap().to_string(), "{}");
     for at in [9, second(hours)] {
-        put(check_key(&folder, at, "a").unwrap().to_string(), "{}");
+        put(check_key(folder, at, "a").unwrap().to_string(), "{}");
     }
 }
 
@@ -180,18 +183,13 @@ async fn a_log_in_doubt_stays() {
     assert_eq!(late.prune(protected, NOW).await.report.log.unwrap().removed, 0);
     assert_eq!(ends(&late).len(), 8);
 
-    let other = World::new();
-    other.save_hourly(4);
-    log(&other, 4, "beef");
     let none = World::new();
     log(&none, 4, "cafe");
-    for (world, says) in [(&other, "of another etcd cluster"), (&none, "no snapshot of its etcd cluster")] {
-        for _ in 0..3 {
-            let report = world.prune(keeping(2), NOW).await.report;
-            assert!(report.log.unwrap().kept.unwrap().contains(says), "{says}");
-        }
-        assert_eq!(ends(world).len(), 8, "{says}");
+    for _ in 0..3 {
+        let report = none.prune(keeping(2), NOW).await.report;
+        assert!(report.log.unwrap().kept.unwrap().contains("no snapshot of its etcd cluster"));
     }
+    assert_eq!(ends(&none).len(), 8);
 
     // A stop keeps the log too.
     let fallen = world(4);
@@ -200,6 +198,45 @@ async fn a_log_in_doubt_stays() {
         assert_eq!(fallen.prune(keeping(2), NOW).await.report.stopped.unwrap().reason, "RevisionFell");
     }
     assert_eq!((ends(&fallen).len(), fallen.files().keys().any(|file| file.contains("/prunes/"))), (8, false));
+}
+
+/// After a return in place each etcd cluster has a log: the earlier one goes with the time of its snapshots, and the present one stays
+/// before its first snapshot too.
+#[tokio::test]
+async fn the_log_of_an_earlier_etcd_cluster_goes_with_its_snapshots() {
+    let returned = world(4);
+    let lineage = Folder::parse("key", LINEAGE).unwrap();
+    let later = lineage.later_log(0xbeef);
+    let count = |folder: &Folder| {
+        let below = format!("{folder}/");
+        let files = returned.files().into_keys();
+        files.filter(|file| file.strip_prefix(&below).and_then(SegmentName::parse).is_some()).count()
+    };
+    let bound = json!({"formatVersion": 1, "clusterId": "beef"}).to_string();
+    returned.put(later.as_str(), "cluster.json", &bound);
+    let last = second(6);
+    let at = Timestamp::from_second(last).unwrap();
+    let name = SegmentName { first: last, last, at, run8: "a".to_owned(), encrypted: false, tail: None };
+    let place = name.key(&later).unwrap();
+    returned.put(&place.to_string().replace(&format!("/{}", place.name()), ""), place.name(), "segment");
+    for _ in 0..3 {
+        returned.prune(keeping(2), NOW).await;
+    }
+    assert_eq!((ends(&returned), count(&later)), (vec![2.5, 3.0, 3.5, 4.0], 1), "before its first snapshot");
+    for hour in ["07", "08"] {
+        let more = json!({"keys": 1000, "revisions": 6, "members": [], "leases": 0, "alarms": 0, "authEnabled": false,
+            "users": 0, "roles": 0, "revision": 2 * last});
+        returned.save(&format!("2026-11-21T{hour}:07:00Z"), &json!({"clusterId": "beef", "contents": more}));
+    }
+    for _ in 0..4 {
+        let report = returned.prune(keeping(2), NOW).await.report;
+        assert_eq!(report.stopped, None);
+    }
+    assert_eq!(
+        (ends(&returned).len(), count(&later)),
+        (0, 0),
+        "no restore begins in the one, and none needs the other"
+    );
 }
 
 /// An error of the log is one of the log alone.
@@ -272,7 +309,7 @@ async fn the_times_after_the_state_of_a_merge_stay() {
     let found = inventory::read_attempt(&world.store, &Folder::parse("key", &key).unwrap(), whose).await.unwrap();
     assert_eq!(found.entry.at.to_string(), "2026-11-21T05:07:00Z", "the order of the snapshots");
     let bases = super::log::bases(std::iter::once(&found), 0xcafe, &HashSet::new()).unwrap();
-    assert_eq!(bases[0].started_at, until.parse().unwrap());
+    assert_eq!(bases.own[0].started_at, until.parse().unwrap());
 }
 
 #[tokio::test]

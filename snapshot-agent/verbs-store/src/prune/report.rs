@@ -122,7 +122,7 @@ impl Run {
 
     /// Returns the numbers of the log; after an error those that the run knows.
     fn report_log(&self) -> Option<PrunedLog> {
-        let log = self.seen.log.as_ref().map(LogPart::report);
+        let log = self.seen.logs.iter().map(LogPart::report).reduce(PrunedLog::with);
         match &self.seen.log_failed {
             Some(error) => Some(PrunedLog { kept: Some(error.message().to_owned()), ..log.unwrap_or_default() }),
             None => log,

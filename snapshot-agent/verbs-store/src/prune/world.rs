@@ -15,6 +15,7 @@ use holdfast_store::removal::{File, Lasting, Small};
 use serde_json::{Value, json};
 
 use super::*;
+use holdfast_catalog::log::BoundLog;
 
 pub(super) const LINEAGE: &str = "shop/orders/1a2b3c4d";
 const STORE_ID: &str = "0a1b2c3d-0000";
@@ -145,7 +146,7 @@ fn collect(folder: &Path, below: &str, files: &mut BTreeMap<String, Vec<u8>>) {
 
 pub(super) async fn prune_on(shelf: &impl RemovableStore, mut run: Run) -> Pruned {
     let failed = run.prune(shelf).await.err();
-    let log = run.prune_log(shelf).await;
+    let log = run.prune_logs(shelf).await;
     run.end_log(log);
     run.into_pruned(vec![], failed)
 }
@@ -230,6 +231,10 @@ impl RemovableStore for Watched<'_> {
 
     async fn files(&self, folder: &Folder) -> Result<Vec<File>> {
         self.ask(RemovableStore::files(self.store, folder)).await
+    }
+
+    async fn logs_of(&self, lineage: &Folder) -> Result<Vec<BoundLog>> {
+        self.ask(RemovableStore::logs_of(self.store, lineage)).await
     }
 
     async fn log_cluster(&self, log: &Folder) -> Result<Option<u64>> {

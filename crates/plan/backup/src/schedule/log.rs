@@ -1,12 +1,11 @@
 //! State of a schedule's log, and the condition `LogCurrent`.
 //!
-//! Decides when the log is behind or interrupted, which numbers the status keeps, and the full save after an interruption.
-//! `log_deployment.rs` decides the Deployment. An agent that does not answer is unknown: the status stays, and only the age of the
+//! Decides when the log is behind or interrupted, and which numbers the status keeps. `log_deployment.rs` decides the Deployment,
+//! `out_of_turn.rs` the save after an interruption. An agent that does not answer is unknown: the status stays, and only the age of the
 //! stored log, or a Pod that cannot run, makes the condition False.
 
 use holdfast_api::condition::{self, Reason, Type, Wanted};
 use holdfast_api::log::{Interruption, Log, LogStatus};
-use holdfast_api::name;
 use holdfast_api::schedule::LastSuccessful;
 use holdfast_contract::LogReport;
 use jiff::{SignedDuration, Timestamp};
@@ -15,9 +14,8 @@ use k8s_openapi::api::apps::v1::Deployment;
 use super::beside::Armed;
 use super::facts::{self, Run};
 use super::log_deployment;
-use super::{Observed, log_pod};
-use holdfast_base::objects::cron_job::run_now;
-use holdfast_base::{Act, Ensure, Wake, meta};
+use super::{Observed, log_pod, out_of_turn};
+use holdfast_base::{Act, Ensure, Wake};
 
 /// The status keeps the numbers for this long, unless the condition changes: no write for each answer.
 const REFRESH: SignedDuration = SignedDuration::from_mins(5);
@@ -89,7 +87,7 @@ pub(super) fn decide(seen: &Observed, runs: &[Run<'_>], newest: Option<&LastSucc
     let condition = state.condition(log, &status);
     let asks = if state.reason() == Reason::LogStored { ASK_MILLIS } else { ASK_SOON_MILLIS };
     Logging {
-        act: open.filter(|_| armed.runs).and_then(|gap| save(seen, runs, &gap)),
+        act: open.filter(|_| armed.runs).and_then(|gap| out_of_turn::save_after_gap(seen, runs, &gap)),
         wake: armed.runs.then_some(Wake::AfterMillis(asks)),
         ensure: armed.apply.map(|log| Ensure::Deployment(Box::new(log))),
         condition: Some(condition),
@@ -228,16 +226,4 @@ fn kept(seen: &Observed) -> Option<State> {
         Reason::LogBehind => Some(State::StillBehind(stands.message.clone())),
         _ => None,
     }
-}
-
-/// Returns the full save after a gap: once for each gap, and beside no other run.
-fn save(seen: &Observed, runs: &[Run<'_>], gap: &Interruption) -> Option<Act> {
-    let cron = seen.own_cron_job()?;
-    let name = name::after_gap(meta::name(&seen.schedule.metadata), seen.uid(), gap.until);
-    let starts = cron.spec.as_ref().is_some_and(|spec| spec.suspend != Some(true));
-    let is_active = runs.iter().any(|run| !run.phase().is_final());
-    let is_made =
-        seen.jobs.iter().any(|job| meta::name(&job.metadata) == name) || runs.iter().any(|run| run.job.job == name);
-    let idle = starts && !is_active && facts::unrecorded(seen).is_empty();
-    (idle && !is_made).then(|| Act::StartRun(Box::new(run_now(cron, name))))
 }

@@ -13,6 +13,7 @@ mod log;
 mod log_deployment;
 mod log_pod;
 mod merges;
+mod out_of_turn;
 mod plan;
 mod prune;
 mod recall;

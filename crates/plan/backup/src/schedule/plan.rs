@@ -3,8 +3,8 @@
 //! The `CronJob` starts the backups. The operator keeps the `CronJob` up to date and records its runs: one `EtcdSnapshot` for
 //! each Job, by the Job's UID. `prune.rs` alone removes stored snapshots, after all runs are
 //! recorded. `drill.rs` reads the results of drills; the drills' `CronJob` stands beside that of the backups. `log.rs` reads the state
-//! of the log, whose Deployment stands there too; after a gap it starts the one run that no due time starts. `merges.rs` reads the
-//! results of the merges.
+//! of the log, whose Deployment stands there too. `merges.rs` reads the results of the merges. `out_of_turn.rs` starts the runs that no
+//! due time starts.
 
 use holdfast_api::condition::{self, Reason, Type};
 use holdfast_api::{EtcdSnapshotScheduleStatus, key};
@@ -20,7 +20,7 @@ use super::prune;
 use super::recall::{self, Answer, Reach};
 use super::status::{self, Standing};
 use super::{Line, Observed, health, record, skipped, surplus};
-use super::{compaction, drill, log, merges};
+use super::{compaction, drill, log, merges, out_of_turn};
 use holdfast_base::{Act, Ensure, Next, Note, Plan, Wake, drift, meta};
 
 /// Time after a due time: the CronJob controller creates the Job within seconds, and the status then has the next due time.
@@ -48,7 +48,8 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotScheduleStatus>
     merges::add(seen, &mut log, newest.as_ref(), now);
     ensures.extend(log.ensure.take());
     let log_wake = log.wake.into_iter().chain(log.merges_wake);
-    let (next, recalled_through, silent) = next(seen, (line.as_ref(), &runs), (&mut pruning, log.act.take()), now);
+    let out_of_turn = log.act.take().or_else(|| out_of_turn::save_after_return(seen, &runs));
+    let (next, recalled_through, silent) = next(seen, (line.as_ref(), &runs), (&mut pruning, out_of_turn), now);
     let retention_due = pruning.due;
     let (merger, wrong) = compaction::decide(seen, now);
     ensures.extend(merger.map(|cron| Ensure::CronJob(Box::new(cron))));
@@ -118,7 +119,7 @@ fn stand(seen: &Observed, line: &Result<Line, (Reason, String)>) -> (Standing, V
 fn next(
     seen: &Observed,
     (line, runs): (Option<&Line>, &[Run<'_>]),
-    (pruning, of_log): (&mut Pruning, Option<Act>),
+    (pruning, out_of_turn): (&mut Pruning, Option<Act>),
     now: Timestamp,
 ) -> (Next, Option<Timestamp>, Option<String>) {
     let recalled = facts::time(seen.schedule.status.as_ref().and_then(|s| s.recalled_through.as_ref()));
@@ -126,7 +127,7 @@ fn next(
     if let Some(job) = facts::unrecorded(seen).first() {
         return (record(record::of_job(seen, job)), recalled, None);
     }
-    if let Some(act) = of_log {
+    if let Some(act) = out_of_turn {
         return (Next::act(act), recalled, None);
     }
     let wanted = pruning.next.take().unwrap_or(Next::Settled(Wake::OnChange));

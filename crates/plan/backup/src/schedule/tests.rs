@@ -27,6 +27,7 @@ mod logging;
 mod merging;
 mod pruning;
 mod recalling;
+mod returned;
 mod skipped;
 
 fn minutes(count: i64) -> SignedDuration {

@@ -122,6 +122,11 @@ impl Observed {
         self.answers.get(member)?.known()
     }
 
+    /// Whether the member has answered that it leads.
+    pub fn leads(&self, member: &Member) -> bool {
+        self.known_answer(member.name()).is_some_and(|answer| answer.leader == answer.member_id)
+    }
+
     /// Returns the answer of a member's server, if its cluster ID and member ID are those that etcd lists.
     pub fn serving<'a>(&'a self, etcd: &Membership, listed: &Listed, member: &str) -> Option<&'a Answer> {
         let answer = self.known_answer(member)?;

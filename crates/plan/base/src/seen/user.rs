@@ -1,5 +1,6 @@
 //! Facts of one pass over an `EtcdUser`: plain values, filled by `operator::observe::user`.
 
+use holdfast_api::formed::Formed;
 use holdfast_api::{EtcdCluster, EtcdUser};
 
 use crate::certificate::Kept;
@@ -36,11 +37,15 @@ pub struct Observed {
 impl Observed {
     /// Returns the etcd cluster with which the cluster formed, by its hexadecimal ID.
     pub fn formed(&self) -> Option<&str> {
-        Some(self.cluster.as_ref()?.status.as_ref()?.latches.formed.as_ref()?.cluster_id.as_str())
+        Some(self.latch()?.cluster_id.as_str())
+    }
+
+    fn latch(&self) -> Option<&Formed> {
+        self.cluster.as_ref()?.status.as_ref()?.latches.formed.as_ref()
     }
 
     /// Returns the claim in that etcd cluster, as [`user_claim::read`] does.
     pub fn claim(&self) -> Option<Option<Given>> {
-        user_claim::read(&self.user, self.formed()?)
+        user_claim::read(&self.user, self.latch()?)
     }
 }

@@ -209,12 +209,14 @@ fn latch_formed(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
         return Next::wait(Reason::InvalidSpec, message, Wake::OnChange);
     }
     let corrupt_came_along = alarms::came_along(seen, etcd, restored_from.as_ref());
+    let earlier = seen.latches().returning.and_then(|returning| returning.earlier);
     Next::act(Act::Latch(Box::new(Latches {
         formed: Some(Formed {
             cluster_id: joined.cluster_id.clone(),
             at: now.to_string(),
             restored_from,
             corrupt_came_along,
+            earlier_cluster_ids: earlier.map(Formed::into_earlier_ids).unwrap_or_default(),
         }),
         pending_member: None,
         timeline: Some(seen.timeline()).filter(|timeline| *timeline > FIRST),

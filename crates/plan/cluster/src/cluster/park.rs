@@ -22,7 +22,17 @@ pub(super) fn park(seen: &Observed, now: Timestamp) -> Next {
         return next;
     }
     let stands = |m: &&Member| !m.removed() && m.object.spec.parked.is_none();
-    if let Some(member) = seen.members.iter().find(stands) {
+    let ends = |member: &Member| {
+        let message = format!("spec.replicas is 0: the Pod of {} ends", member.name());
+        Next::wait(Reason::Parking, message, Wake::AfterMillis(1_000))
+    };
+    let standing = seen.members.iter().filter(stands);
+    if let Some(member) = standing.clone().min_by_key(|member| seen.leads(member)) {
+        // An etcd that leads and ends asks each connected voter to lead, for seconds.
+        let parked = seen.members.iter().find(|m| m.object.spec.parked.is_some() && m.pod.is_some());
+        if let Some(other) = parked.filter(|_| standing.count() == 1) {
+            return ends(other);
+        }
         let answer = seen.known_answer(member.name());
         let parked = Parked {
             term: answer.map(|answer| answer.term),
@@ -32,8 +42,7 @@ pub(super) fn park(seen: &Observed, now: Timestamp) -> Next {
         return Next::act(Act::Park { member: Target::from(&member.object.metadata), parked });
     }
     if let Some(member) = seen.members.iter().find(|m| m.pod.is_some()) {
-        let message = format!("spec.replicas is 0: the Pod of {} ends", member.name());
-        return Next::wait(Reason::Parking, message, Wake::AfterMillis(1_000));
+        return ends(member);
     }
     Next::Settled(Wake::OnChange)
 }

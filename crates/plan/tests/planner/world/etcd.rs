@@ -7,7 +7,10 @@ impl World {
     pub(super) fn found(&mut self, name: &str, initial_cluster: &str) -> (u64, u64) {
         let status = self.cluster.as_ref().and_then(|c| c.status.clone()).unwrap_or_default();
         // A return prepares the first member of the next timeline, without etcd.
-        let prepared = status.latches.returning.is_some_and(|returning| returning.member.as_deref() == Some(name));
+        let returning = status.latches.returning.filter(|returning| returning.member.as_deref() == Some(name));
+        let is_asked = returning.as_ref().is_none_or(|returning| self.returns_made.contains(&returning.uid));
+        assert!(is_asked, "a timeline was founded without an EtcdRestore");
+        let prepared = returning.is_some();
         assert!(status.latches.formed.is_none() || prepared, "a second cluster was founded after the first had formed");
         let url = initial_cluster.strip_prefix(&format!("{name}=")).expect("the seed names itself").to_owned();
         let (group, id) = (0xc000 + self.next(), 0x1000 + self.next());

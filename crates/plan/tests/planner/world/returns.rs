@@ -23,6 +23,7 @@ impl World {
         let mut restore = EtcdRestore::new("back", spec);
         restore.metadata.namespace = Some("ns".to_owned());
         self.born(&mut restore.metadata);
+        self.returns_made.insert(meta::uid(&restore.metadata).to_owned());
         self.restore = Some(restore);
         self.changed();
     }
@@ -37,6 +38,65 @@ impl World {
     pub fn has_returned(&self, phase: ReturnPhase) -> bool {
         let status = self.restore.as_ref().and_then(|restore| restore.status.as_ref());
         status.is_some_and(|status| status.phase == phase)
+    }
+
+    /// Whether no return is under way, by the status of the `EtcdRestore`.
+    pub fn return_has_ended(&self) -> bool {
+        let status = self.restore.as_ref().map(|restore| restore.status.clone().unwrap_or_default());
+        status.is_none_or(|status| status.phase.is_final())
+    }
+
+    /// The timeline that another `EtcdRestore` makes.
+    pub fn next_timeline(&self) -> u32 {
+        let latched = |cluster: &EtcdCluster| timeline::of_cluster(cluster, self.members.values());
+        self.cluster.as_ref().map_or(timeline::FIRST, latched) + 1
+    }
+
+    /// Whether a member carries the record of a return.
+    pub fn is_set_aside(&self) -> bool {
+        self.members.values().any(|member| member.spec.aside.is_some())
+    }
+
+    /// The etcd cluster that answers.
+    pub fn serving_group(&self) -> Option<u64> {
+        self.membership().known().map(|etcd| etcd.cluster_id)
+    }
+
+    /// A plan that starts the next timeline before the present one has ended.
+    pub fn start_beside(&mut self) {
+        let latched = self.cluster.as_ref().and_then(|cluster| cluster.status.as_ref()?.latches.returning.clone());
+        let name = latched.and_then(|returning| returning.member).unwrap();
+        let member = self.members[&name].clone();
+        let mut pod = self.pods.values().next().unwrap().clone();
+        pod.metadata.name = member.metadata.name;
+        self.pods.insert(name.clone(), pod);
+        let process = Process { stage: Stage::Booting, since: self.now, restored: true, behind: 0, crashes: 0 };
+        self.processes.insert(name, process);
+        self.check_timelines();
+    }
+
+    /// A plan that prepares the next timeline without an `EtcdRestore`.
+    pub fn prepare_for_nothing(&mut self) {
+        self.returns_made.clear();
+        self.run_until(1000, |_| false);
+    }
+
+    /// A plan that deletes a member of the earlier timeline before its time.
+    pub fn clear_early(&mut self) {
+        let aside = self.members.values().find(|member| member.spec.aside.is_some()).unwrap();
+        let member = Target::from(&aside.metadata);
+        let _done = self.perform(&Act::DeleteMember { member, why: "too early".to_owned() });
+    }
+
+    /// Asserts that a member of an earlier timeline stays for its time, unless the cluster goes (I4).
+    pub(super) fn check_kept(&self, named: &str) {
+        let stays = self.cluster.as_ref().is_some_and(|cluster| !meta::deleting(&cluster.metadata));
+        let Some(aside) = self.members.get(named).and_then(|member| member.spec.aside.as_ref()).filter(|_| stays)
+        else {
+            return;
+        };
+        let until = aside.at.parse::<Timestamp>().unwrap() + SignedDuration::from_secs(aside.keep_seconds.into());
+        assert!(self.time() >= until, "the claim of an earlier timeline went before {until}");
     }
 
     /// Returns the members of the cluster's timeline, and the others.

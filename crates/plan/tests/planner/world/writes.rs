@@ -173,6 +173,7 @@ impl World {
             }
             Act::DeleteMember { member, .. } => {
                 Self::same(&member, &self.members.get(&member.name).ok_or(())?.metadata)?;
+                self.check_kept(&member.name);
                 self.delete_member(&member.name);
             }
             Act::ReleaseMember { member } => {

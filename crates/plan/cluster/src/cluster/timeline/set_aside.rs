@@ -40,8 +40,15 @@ pub(super) fn next(seen: &Observed, returning: &Returning, now: Timestamp) -> Ne
     if none_aside && !is_there(seen, returning) {
         return fail(seen, returning, "the restored data is gone: its EtcdMember or its claim was deleted", now);
     }
+    let aside_with_pod = seen.others.iter().find(|m| is_set_aside(m, returning) && m.pod.is_some());
+    let ends = |member| wait(format!("{}: {}", record::waits_for(returning), record::ends(member, now)));
     // A removed member has no Pod, and keeps its claim in its own way.
-    if let Some(member) = seen.members.iter().find(|member| !member.removed()) {
+    let stays = seen.members.iter().filter(|member| !member.removed());
+    if let Some(member) = stays.clone().min_by_key(|member| seen.leads(member)) {
+        // An etcd that leads and ends asks each connected voter to lead, for seconds.
+        if let Some(other) = aside_with_pod.filter(|_| stays.count() == 1) {
+            return ends(other);
+        }
         let answer = seen.known_answer(member.name());
         let aside = Aside {
             restore: returning.name.clone(),
@@ -54,8 +61,8 @@ pub(super) fn next(seen: &Observed, returning: &Returning, now: Timestamp) -> Ne
         };
         return Next::act(Act::SetAside { member: Target::from(&member.object.metadata), aside });
     }
-    if let Some(member) = seen.others.iter().find(|m| is_set_aside(m, returning) && m.pod.is_some()) {
-        return wait(format!("{}: {}", record::waits_for(returning), record::ends(member, now)));
+    if let Some(member) = aside_with_pod {
+        return ends(member);
     }
     if let Some(pod) = seen.stray_pods.first() {
         return wait(format!(
