@@ -30,8 +30,15 @@ use holdfast_manifests::names::object;
 const LINES: i64 = 5000;
 
 /// Holdfast's kinds.
-const OWN: [&str; 6] =
-    ["etcdclusters", "etcdmembers", "etcdsnapshots", "etcdsnapshotschedules", "etcdbackupstores", "etcdusers"];
+const OWN: [&str; 7] = [
+    "etcdclusters",
+    "etcdmembers",
+    "etcdsnapshots",
+    "etcdsnapshotschedules",
+    "etcdbackupstores",
+    "etcdusers",
+    "etcdrestores",
+];
 
 /// Kinds of Kubernetes that Holdfast makes: the path of the group, and the plural.
 const MADE: [(&str, &str); 7] = [

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::identity::{Ca, User};
+use super::timeline::{Return, SetAside};
 
 /// State of a cluster in one word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -77,8 +78,17 @@ pub struct Facts {
     /// Whether etcd's authentication is on; absent until the operator knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authentication: Option<bool>,
-    /// The members.
+    /// The timeline of the cluster; absent before its first return in place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<u32>,
+    /// A return in place that is under way, or has failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_place: Option<Return>,
+    /// The members of the present timeline.
     pub members: Vec<Member>,
+    /// The members of earlier timelines whose claims are kept.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub set_aside: Vec<SetAside>,
     /// Conditions that a person has to know of, the most pressing first.
     pub conditions: Vec<Condition>,
     /// An upgrade to the next minor that is under way.

@@ -20,6 +20,7 @@ pub mod next;
 pub mod observe;
 pub mod render;
 pub mod runbook;
+pub mod timeline;
 
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@ use super::facts::{Condition, Facts, Schedule, State, Step};
 use super::runbook::page;
 use holdfast_api::EtcdCluster;
 use holdfast_api::condition::Reason;
+use holdfast_api::timeline::ReturnPhase;
 
 /// Days before the end of a certificate that nothing renews.
 const ENDS_SOON_DAYS: i64 = 14;
@@ -17,6 +18,7 @@ pub fn steps(facts: &Facts, cluster: &EtcdCluster) -> Vec<Step> {
     let (risks, faults): (Vec<&Condition>, Vec<&Condition>) =
         facts.conditions.iter().partition(|it| it.kind == "AtRisk");
     let mut steps: Vec<Step> = faults.into_iter().filter_map(|fault| of_condition(facts, fault)).collect();
+    steps.extend(in_place(facts));
     steps.extend(of_state(facts, cluster));
     steps.extend(lost_members(facts, cluster));
     steps.extend(way_out(facts));
@@ -116,6 +118,32 @@ fn way_out(facts: &Facts) -> Option<Step> {
 fn save(facts: &Facts) -> String {
     let store = facts.backups.last.as_ref().and_then(|last| last.store.as_deref()).unwrap_or("STORE");
     holdfast(facts, &format!("snapshot create --cluster {} --to store://{store} --wait", facts.name))
+}
+
+/// Returns the step for a return in place that is under way or has failed.
+fn in_place(facts: &Facts) -> Option<Step> {
+    use ReturnPhase as P;
+    let found = facts.in_place.as_ref()?;
+    let name = &found.name;
+    let describe = kubectl(facts, &format!("describe etcdrestore {name}"));
+    let message = found.message.as_deref().unwrap_or("no operator has seen it yet");
+    let (why, command) = match (found.phase, &found.member) {
+        (P::Preparing, Some(member)) => {
+            (format!("restores the data: {message}"), kubectl(facts, &format!("logs -f {member} -c restore")))
+        }
+        (P::Saving, _) => (
+            "leads clients away, and saves the safety snapshot".to_owned(),
+            holdfast(facts, &format!("snapshot list {}", facts.name)),
+        ),
+        (P::SettingAside, _) => ("waits for the end of the present Pods".to_owned(), pods(facts)),
+        (P::Starting, _) => ("waits for the first member of the new timeline".to_owned(), pods(facts)),
+        (P::Failed, _) => (format!("has failed. {message}"), describe),
+        (P::Pending, _) => (format!("has not begun. {message}"), describe),
+        (phase, _) => (format!("is in the phase {phase:?}. {message}"), describe),
+    };
+    let has_failed = matches!(found.phase, P::Failed | P::TurningBack);
+    let page = has_failed.then(|| page(Reason::ReturnFailed.as_str())).flatten();
+    Some(Step { page, ..Step::with_command(format!("EtcdRestore {name} {why}"), command) })
 }
 
 fn of_state(facts: &Facts, cluster: &EtcdCluster) -> Option<Step> {

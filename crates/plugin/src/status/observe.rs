@@ -6,7 +6,10 @@
 use holdfast_api::condition::{self, Reason, Type};
 use holdfast_api::member::EtcdMember;
 use holdfast_api::snapshot::{EtcdSnapshot, Phase};
-use holdfast_api::{EtcdCluster, EtcdClusterStatus, EtcdSnapshotSchedule, EtcdSnapshotScheduleStatus, EtcdUser, key};
+use holdfast_api::timeline::{FIRST, of_cluster as timeline_of};
+use holdfast_api::{
+    EtcdCluster, EtcdClusterStatus, EtcdRestore, EtcdSnapshotSchedule, EtcdSnapshotScheduleStatus, EtcdUser, key,
+};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as ApiCondition;
@@ -16,7 +19,7 @@ use super::facts::{
     Backups, Certificates, Condition, Drill, Facts, Log, Member, Merge, Restore, Schedule, Snapshot, State, Unread,
     Upgrade,
 };
-use super::{identity, next, runbook};
+use super::{identity, next, runbook, timeline};
 use crate::access::{Only, Session};
 use crate::time::parse;
 
@@ -38,6 +41,8 @@ pub struct Objects {
     pub pods: Read<Pod>,
     /// The users of the namespace, those of other clusters included.
     pub users: Read<EtcdUser>,
+    /// The EtcdRestores of the namespace, those of other clusters included.
+    pub restores: Read<EtcdRestore>,
 }
 
 /// Reads the objects of a cluster.
@@ -47,13 +52,14 @@ pub async fn observe(session: &Session, name: &str) -> anyhow::Result<Objects> {
     let labelled = Only { labels: Some(&labels), ..Only::default() };
     let fields = format!("spec.clusterRef.name={name}");
     let of_cluster = Only { fields: Some(&fields), ..Only::default() };
-    let (members, snapshots, schedules, pods, users) = tokio::join!(
+    let (members, snapshots, schedules, pods, users, restores) = tokio::join!(
         session.list::<EtcdMember>(labelled),
         session.list::<EtcdSnapshot>(of_cluster),
         session.list::<EtcdSnapshotSchedule>(of_cluster),
         session.list::<Pod>(labelled),
-        // The API server selects EtcdUsers by no field.
+        // The API server selects EtcdUsers and EtcdRestores by no field.
         session.list::<EtcdUser>(Only::default()),
+        session.list::<EtcdRestore>(Only::default()),
     );
     let describe = |error: anyhow::Error| format!("{error:#}");
     Ok(Objects {
@@ -63,12 +69,15 @@ pub async fn observe(session: &Session, name: &str) -> anyhow::Result<Objects> {
         schedules: schedules.map_err(describe),
         pods: pods.map_err(describe),
         users: users.map_err(describe),
+        restores: restores.map_err(describe),
     })
 }
 
 /// Makes facts of the objects.
 pub fn facts(objects: &Objects, at: Timestamp) -> Facts {
-    let Objects { cluster, members, snapshots, schedules, pods, users } = objects;
+    let Objects { cluster, members, snapshots, schedules, pods, users, restores } = objects;
+    let objects_of_members = members.as_deref().unwrap_or_default();
+    let present = timeline_of(cluster, objects_of_members.iter());
     let status = cluster.status.clone().unwrap_or_default();
     let ready = condition::find(&status.conditions, Type::Ready);
     let mut facts = Facts {
@@ -90,7 +99,10 @@ pub fn facts(objects: &Objects, at: Timestamp) -> Facts {
         certificates: certificates(&status),
         cas: status.tls.as_ref().map(identity::cas).unwrap_or_default(),
         authentication: status.auth_enabled,
-        members: all_members(&status, members.as_deref().unwrap_or_default(), pods.as_deref().ok()),
+        timeline: Some(present).filter(|present| *present > FIRST),
+        in_place: timeline::find_return(cluster, objects_of_members, restores.as_deref().unwrap_or_default()),
+        members: all_members(&status, (objects_of_members, present), pods.as_deref().ok()),
+        set_aside: timeline::set_aside(objects_of_members),
         conditions: conditions(&status),
         upgrade: status.latches.upgrade.as_ref().map(|record| Upgrade {
             from: record.from.clone(),
@@ -116,6 +128,7 @@ fn unread(objects: &Objects) -> Vec<Unread> {
         row("EtcdSnapshotSchedules", objects.schedules.as_ref().err()),
         row("Pods", objects.pods.as_ref().err()),
         row("EtcdUsers", objects.users.as_ref().err()),
+        row("EtcdRestores", objects.restores.as_ref().err()),
     ]
     .into_iter()
     .flatten()
@@ -151,12 +164,17 @@ fn certificates(status: &EtcdClusterStatus) -> Option<Certificates> {
     })
 }
 
-/// Returns every member that the cluster's status or an EtcdMember names.
-fn all_members(status: &EtcdClusterStatus, objects: &[EtcdMember], pods: Option<&[Pod]>) -> Vec<Member> {
+/// Returns every member of the present timeline that the cluster's status or an EtcdMember names.
+fn all_members(
+    status: &EtcdClusterStatus,
+    (objects, present): (&[EtcdMember], u32),
+    pods: Option<&[Pod]>,
+) -> Vec<Member> {
     let mut names: Vec<String> = status.members.iter().map(|member| member.name.clone()).collect();
     names.extend(objects.iter().map(ResourceExt::name_any));
     names.sort();
     names.dedup();
+    names.retain(|name| objects.iter().all(|it| it.name_any() != *name || timeline::is_present(it, present)));
     names.into_iter().map(|name| member(status, objects, pods, name)).collect()
 }
 

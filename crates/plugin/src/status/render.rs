@@ -5,7 +5,7 @@
 use jiff::Timestamp;
 
 use super::facts::{Condition, Drill, Facts, Log, Member, Merge, Schedule, Snapshot, State, Unread};
-use super::identity;
+use super::{identity, timeline};
 use crate::screen::{Cell, MESSAGE_LINES, Screen, Table, Tone, cell, flow, message, shorten, wrap};
 use crate::time::{between, clock, date, grouped, relative, size};
 
@@ -35,6 +35,7 @@ pub fn render(facts: &Facts, screen: Screen) -> String {
     let blocks = [
         header(facts, screen),
         members(facts, screen),
+        timeline::render_aside(&facts.set_aside, facts.at, screen),
         conditions(facts, screen),
         identity::render_users(facts.users.as_deref().unwrap_or_default(), facts.at, screen),
         backups(facts, screen),
@@ -69,6 +70,7 @@ fn header(facts: &Facts, screen: Screen) -> String {
         serving(facts),
         versions(facts),
         updated(facts),
+        facts.timeline.map(|timeline| format!("timeline {timeline}")).unwrap_or_default(),
         facts.formed.map(|at| format!("formed {}", relative(at, facts.at))).unwrap_or_default(),
         certificates(facts),
         facts.authentication.filter(|on| *on).map(|_| "authentication on".to_owned()).unwrap_or_default(),
@@ -116,8 +118,11 @@ fn certificates(facts: &Facts) -> String {
     certificates.earliest().map(end).unwrap_or_default()
 }
 
-/// Returns the upgrade or the restore that is under way.
+/// Returns the return, the upgrade or the restore that is under way.
 fn change(facts: &Facts) -> Option<String> {
+    if let Some(line) = facts.in_place.as_ref().and_then(|found| timeline::describe(found, facts.at)) {
+        return Some(line);
+    }
     if let Some(upgrade) = &facts.upgrade {
         let way = if upgrade.reversible { "the way back is open" } else { "no way back" };
         return Some(format!("upgrade {} → {}: {way}", upgrade.from, upgrade.to));

@@ -8,7 +8,7 @@ use holdfast_api::drill::{Drill, DrillStatus, PassedDrill};
 use holdfast_api::log::{Compaction, Log, LogStatus, Merges};
 use holdfast_api::tls::Rotation;
 use holdfast_api::{EtcdUser, EtcdUserSpec, EtcdUserStatus};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::facts::{Facts, State};
 use super::observe::{Objects, facts};
@@ -35,6 +35,7 @@ fn recorded(name: &str) -> (jiff::Timestamp, Objects) {
         schedules: Ok(serde_json::from_value(of("EtcdSnapshotSchedule")).unwrap()),
         pods: Ok(serde_json::from_value(of("Pod")).unwrap()),
         users: Ok(serde_json::from_value(of("EtcdUser")).unwrap()),
+        restores: Ok(serde_json::from_value(of("EtcdRestore")).unwrap()),
     };
     (all["at"].as_str().unwrap().parse().unwrap(), objects)
 }
@@ -54,6 +55,7 @@ fn refused() -> Facts {
     objects.schedules = Err(why("etcdsnapshotschedules"));
     objects.pods = Err(why("pods"));
     objects.users = Err(why("etcdusers"));
+    objects.restores = Err(why("etcdrestores"));
     facts(&objects, at)
 }
 
@@ -228,7 +230,7 @@ fn colours_change_no_character() {
 #[test]
 fn refused_lists_are_lines_and_no_end() {
     let facts = refused();
-    assert_eq!(facts.unread.len(), 5);
+    assert_eq!(facts.unread.len(), 6);
     assert_eq!(facts.members.len(), seen("healthy").members.len(), "the cluster's status names the members");
     assert!(facts.members.iter().all(|member| member.ready.is_none()), "no Pod is known, so none is unready");
     assert!(facts.next.iter().all(|step| !step.why.contains("EtcdSnapshotSchedule")), "unknown is not absent");
@@ -384,4 +386,95 @@ fn users_are_counted_and_those_that_need_a_look_have_their_reason() {
         assert_eq!(text.matches("authentication is off").count(), usize::from(wanted.is_some()), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 80 || line.trim().starts_with("kubectl")), "{text}");
     }
+}
+
+/// The healthy cluster with these latches, an EtcdRestore `back` with this status, and a member for each triple of name, spec and
+/// status.
+fn returning(latches: Value, restore: Value, members: &[(&str, Value, Value)]) -> Facts {
+    let (at, mut objects) = recorded("healthy");
+    let present = latches["timeline"].clone();
+    let status = objects.cluster.status.as_mut().unwrap();
+    let mut all = serde_json::to_value(&status.latches).unwrap();
+    all.as_object_mut().unwrap().extend(latches.as_object().unwrap().clone());
+    status.latches = serde_json::from_value(all).unwrap();
+    let object = json!({
+        "apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdRestore", "metadata": {"name": "back", "uid": "r"},
+        "spec": {"clusterRef": {"name": "orders"}, "timeline": 2, "from": {"snapshotRef": {"name": "orders-before"}},
+                 "skipSafetySnapshot": "a test"},
+        "status": restore,
+    });
+    objects.restores = Ok(vec![serde_json::from_value(object).unwrap()]);
+    let known = objects.members.as_mut().unwrap();
+    for (name, spec, status) in members {
+        let mut member = serde_json::to_value(&known[0]).unwrap();
+        member["metadata"]["name"] = json!(name);
+        for (field, changed) in [("spec", spec), ("status", status)] {
+            member[field].as_object_mut().unwrap().extend(changed.as_object().unwrap().clone());
+        }
+        known.push(serde_json::from_value(member).unwrap());
+    }
+    let facts = facts(&objects, at);
+    assert_eq!(serde_json::to_value(facts.timeline).unwrap(), present);
+    facts
+}
+
+#[test]
+fn a_return_under_way_is_a_line_and_a_step_and_its_member_is_none_of_the_cluster() {
+    let ready = |reason: &str, message: &str| {
+        json!([{"type": "Ready", "status": "False", "reason": reason, "message": message,
+                "lastTransitionTime": "2026-11-28T00:00:00Z"}])
+    };
+    let latched = |phase: &str| {
+        let at = recorded("healthy").0 - jiff::SignedDuration::from_secs(12);
+        json!({"returning": {
+            "name": "back", "uid": "r", "timeline": 2, "deadlineSeconds": 60, "keepEarlierSeconds": 60, "member": "orders-x",
+            "phases": [{"phase": phase, "at": at.to_string()}],
+        }})
+    };
+    let ahead = || {
+        let status = json!({"state": "Preparing", "conditions": ready("PodHeldUp", "no image")});
+        ("orders-x", json!({"timeline": 2, "joined": null}), status)
+    };
+    let waits = json!({"phase": "Pending", "conditions": ready("Paused", "spec.paused is set")});
+    let failed = json!({"phase": "Failed", "conditions": ready("ReturnFailed", "the key is missing")});
+    for (latches, status, line, why, command) in [
+        (latched("Preparing"), json!({}), "Preparing for 12s", "PodHeldUp: no image", "logs -f orders-x -c restore"),
+        (latched("Saving"), json!({}), "Saving for 12s", "safety snapshot", "snapshot list orders"),
+        (latched("SettingAside"), json!({}), "SettingAside for 12s", "present Pods", "get pods"),
+        (latched("Starting"), json!({}), "Starting for 12s", "first member", "get pods"),
+        (latched("TurningBack"), failed.clone(), "TurningBack for 12s", "TurningBack", "describe etcdrestore back"),
+        (json!({}), waits, "makes timeline 2: Pending", "has not begun. Paused", "describe etcdrestore back"),
+        (json!({}), failed, "", "has failed. ReturnFailed: the key is missing", "describe etcdrestore back"),
+    ] {
+        let facts = returning(latches, status, &[ahead()]);
+        assert_eq!((facts.members.len(), facts.set_aside.len()), (3, 0), "{line}");
+        let text = render(&facts, WIDE);
+        assert!(text.contains(line) && text.contains("makes timeline") != line.is_empty(), "{line}: {text}");
+        let step = facts.next.iter().find(|step| step.why.starts_with("EtcdRestore back ")).unwrap();
+        assert!(step.why.contains(why), "{why}: {step:?}");
+        assert!(step.command.as_ref().unwrap().contains(command), "{command}: {step:?}");
+        let has_failed = line.is_empty() || line.starts_with("TurningBack");
+        assert_eq!(step.page.as_deref(), has_failed.then_some("runbooks/ReturnFailed.md"), "{step:?}");
+    }
+}
+
+#[test]
+fn members_that_are_set_aside_stand_apart_with_the_end_of_their_claims() {
+    let (at, _) = recorded("healthy");
+    let aside = json!({"aside": {
+        "restore": "back", "restoreUID": "r", "timeline": 2, "at": at.to_string(), "keepSeconds": 86_400,
+    }});
+    let claim = json!({"state": "SetAside", "claim": {"name": "data-orders-old", "uid": "c"}});
+    let facts = returning(json!({"timeline": 2}), json!({"phase": "Complete"}), &[("orders-old", aside, claim)]);
+    assert_eq!((facts.members.len(), facts.in_place.clone()), (3, None));
+    assert!(facts.members.iter().all(|member| member.name != "orders-old"));
+    let text = render(&facts, NARROW);
+    let (_, block) = text.split_once("SET ASIDE\n").unwrap();
+    let mut lines = block.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    assert_eq!(lines.next().unwrap(), ["MEMBER", "TIMELINE", "KEPT", "UNTIL", "CLAIM"]);
+    let until = at + jiff::SignedDuration::from_hours(24);
+    let (day, time) = (crate::time::date(until), format!("{},", crate::time::clock(until)));
+    assert_eq!(lines.next().unwrap(), ["orders-old", "1", &day, &time, "in", "24h", "data-orders-old"]);
+    assert!(text.contains(" · timeline 2 · "), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80 || line.trim().starts_with("kubectl")), "{text}");
 }
