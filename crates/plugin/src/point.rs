@@ -1,4 +1,4 @@
-//! Flags of a point in time, for the verbs that write an EtcdCluster which restores.
+//! Flags of a point in time, for the verbs that write an EtcdCluster which restores, or an EtcdRestore.
 //!
 //! Decides the flags only. `crates/contract/src/restore.rs` has those of the agent.
 
@@ -16,7 +16,7 @@ pub struct PointFlags {
     /// Restore the state at this time (RFC 3339, such as 2026-11-28T10:42:07Z), from a snapshot before it and the log.
     #[arg(long, value_name = "TIME", group = "point", value_parser = parse_time)]
     pub at_time: Option<Timestamp>,
-    /// Restore a point in time although users or roles changed after the snapshot: the new cluster has those of the snapshot.
+    /// Restore a point in time although users or roles changed after the snapshot: the cluster then has those of the snapshot.
     #[arg(long, requires = "point")]
     pub allow_auth_changed: bool,
 }

@@ -65,23 +65,30 @@ impl Live {
 
     /// Follows the save of an `EtcdSnapshot`.
     pub fn of_snapshot(session: &Session, snapshot: &str) -> Self {
-        Self::follow(session, format!("{}={}", key::SNAPSHOT, name::label_value(snapshot)))
+        Self::follow(session, vec![of_snapshot(snapshot)])
     }
 
     /// Follows the Pod of a Job.
     pub fn of_job(session: &Session, job: &str) -> Self {
-        Self::follow(session, format!("{JOB_NAME}={job}"))
+        Self::follow(session, vec![format!("{JOB_NAME}={job}")])
     }
 
     /// Follows the restore of an `EtcdCluster`.
     pub fn of_restore(session: &Session, cluster: &str) -> Self {
-        Self::follow(session, format!("{}={cluster},{}={}", key::CLUSTER, key::COMPONENT, component::MEMBER))
+        Self::follow(session, vec![format!("{}={cluster},{}={}", key::CLUSTER, key::COMPONENT, component::MEMBER)])
     }
 
-    fn follow(session: &Session, labels: String) -> Self {
+    /// Follows the return of a cluster with this UID: the Pod that restores its data, and its safety snapshot.
+    pub fn of_return(session: &Session, cluster_uid: &str, safety_snapshot: &str) -> Self {
+        let restores = format!("{}={cluster_uid},{}={}", key::CLUSTER_UID, key::COMPONENT, component::SNAPSHOT_AGENT);
+        Self::follow(session, vec![restores, of_snapshot(safety_snapshot)])
+    }
+
+    /// Follows the first Pod that works, of those that one of the selectors selects.
+    fn follow(session: &Session, selectors: Vec<String>) -> Self {
         let (to, figures) = watch::channel(Figures::None);
         let mut asking = JoinSet::new();
-        asking.spawn(ask(session.clone(), labels, to));
+        asking.spawn(ask(session.clone(), selectors, to));
         let meter = if std::io::stderr().is_terminal() { Meter::at_terminal() } else { Meter::in_lines() };
         Self { started: Instant::now(), figures: Some(figures), meter, _asking: asking }
     }
@@ -118,11 +125,16 @@ impl Live {
     }
 }
 
+/// Returns the selector of the Pods that save a snapshot.
+fn of_snapshot(snapshot: &str) -> String {
+    format!("{}={}", key::SNAPSHOT, name::label_value(snapshot))
+}
+
 /// Asks until the wait is over.
-async fn ask(session: Session, labels: String, to: watch::Sender<Figures>) {
+async fn ask(session: Session, selectors: Vec<String>, to: watch::Sender<Figures>) {
     let (mut working, mut unanswered) = (None, 0);
     loop {
-        let pause = match find_figures(&session, &labels, &mut working, &mut unanswered).await {
+        let pause = match find_figures(&session, &selectors, &mut working, &mut unanswered).await {
             Ok(None) => INTERVAL,
             Ok(Some(figures)) => {
                 to.send_replace(figures);
@@ -140,15 +152,18 @@ async fn ask(session: Session, labels: String, to: watch::Sender<Figures>) {
 /// Finds the Pod that works, and asks it. `None` keeps the figures. An error is a refused request, with its reason.
 async fn find_figures(
     session: &Session,
-    labels: &str,
+    selectors: &[String],
     working: &mut Option<String>,
     unanswered: &mut u32,
 ) -> Result<Option<Figures>, String> {
     let pod = if let Some(pod) = working.take() {
         pod
     } else {
-        let pods = session.list::<Pod>(Only { labels: Some(labels), ..Only::default() }).await;
-        let pods = pods.map_err(|error| format!("no figures: {error:#}"))?;
+        let mut pods = vec![];
+        for labels in selectors {
+            let found = session.list::<Pod>(Only { labels: Some(labels), ..Only::default() }).await;
+            pods.extend(found.map_err(|error| format!("no figures: {error:#}"))?);
+        }
         let Some(pod) = pods.iter().find(|pod| works(pod)) else { return Ok(Some(Figures::None)) };
         pod.name_any()
     };

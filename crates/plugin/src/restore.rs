@@ -1,7 +1,7 @@
-//! `restore plan|create CLUSTER`: what a restore of a snapshot brings back and leaves out, and the new cluster that restores it.
+//! `restore plan|create CLUSTER`: the data that a restore of a snapshot brings back and leaves out, and the new cluster that restores it.
 //!
-//! Decides the spec of the new cluster: that of the saved one, with the snapshot and the point in time. There is no restore in
-//! place.
+//! Decides the snapshot, and the spec of the new cluster: that of the saved one, with the snapshot and the point in time.
+//! `restore/in_place.rs` decides the object of a return in place.
 
 use clap::{Args, Subcommand};
 use holdfast_api::condition::{self, Type};
@@ -12,6 +12,7 @@ use holdfast_io::clock;
 use holdfast_kube::requests;
 use kube::ResourceExt as _;
 use kube::api::{ObjectMeta, PostParams};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::access::{Access, MANAGER, Only, Session, refused};
@@ -23,6 +24,7 @@ use super::wait::{Look, Wait};
 use crate::point::PointFlags;
 use holdfast_manifests::names::object;
 
+pub mod in_place;
 mod log_end;
 pub mod plan;
 
@@ -31,16 +33,18 @@ use plan::Plan;
 /// Verbs of `restore`.
 #[derive(Subcommand, Clone, Debug, PartialEq, Eq)]
 pub enum RestoreVerb {
-    /// Print what comes back and what is lost, and the YAML of the new cluster. Changes nothing.
+    /// Print what comes back and what is lost, and the YAML of the new cluster. Changes nothing. The saved cluster may be gone.
     Plan(Box<PlanFlags>),
-    /// Create the new cluster.
+    /// Create the new cluster. The saved cluster may be gone.
     Create(Box<CreateFlags>),
+    /// Take an existing cluster back in place, under its names and certificates: create the `EtcdRestore`, or print the plan.
+    InPlace(Box<in_place::InPlaceFlags>),
 }
 
-/// The snapshot and the new cluster.
+/// The data to restore.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
-pub struct Subject {
-    /// `EtcdCluster` that was saved; the object may be gone.
+pub struct Source {
+    /// `EtcdCluster` that was saved.
     #[arg(value_parser = object)]
     pub cluster: String,
     /// `EtcdSnapshot` to restore. Default: the newest complete one of the cluster, before the point in time if one is given.
@@ -49,15 +53,23 @@ pub struct Subject {
     /// Point in time.
     #[command(flatten)]
     pub at: PointFlags,
-    /// Name of the new `EtcdCluster`. Default: CLUSTER-restored.
-    #[arg(long = "as", value_name = "NAME", value_parser = object)]
-    pub new: Option<String>,
     /// Secret with the age identity that decrypts an encrypted snapshot.
     #[arg(long, value_name = "SECRET", value_parser = object)]
     pub identity_secret: Option<String>,
 }
 
-impl Subject {
+/// The data and the new cluster.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// Source.
+    #[command(flatten)]
+    pub source: Source,
+    /// Name of the new `EtcdCluster`. Default: CLUSTER-restored.
+    #[arg(long = "as", value_name = "NAME", value_parser = object)]
+    pub new: Option<String>,
+}
+
+impl Source {
     /// Whether a snapshot is not later than the point in time.
     fn is_before_point(&self, snapshot: &EtcdSnapshot) -> bool {
         let Some(status) = &snapshot.status else { return false };
@@ -105,31 +117,43 @@ pub async fn run(verb: RestoreVerb) -> anyhow::Result<u8> {
         RestoreVerb::Plan(flags) => {
             let session = flags.access.open().await?;
             let Prepared { snapshot, snapshots, saved, plan, new } = prepare(&session, &flags.subject).await?;
-            let point = flags.subject.at.point();
-            let schedules = match &point {
-                Some(_) => session.list::<EtcdSnapshotSchedule>(Only::default()).await?,
-                None => vec![],
-            };
+            let schedules = schedules(&session, &flags.subject.source).await?;
+            let point = flags.subject.source.at.point();
             let plan = plan.with_log(&snapshot, &snapshots, (&schedules, point.as_ref()), saved.as_deref());
             let text = match flags.output.encoded(&plan)? {
                 Some(text) => text,
-                None => text(&plan, &new, flags.output.screen())?,
+                None => text(&plan, &yaml("EtcdCluster", &new.metadata, &new.spec)?, flags.output.screen())?,
             };
             print(&text)?;
             Ok(DONE)
         }
         RestoreVerb::Create(flags) => create(*flags).await,
+        RestoreVerb::InPlace(flags) => in_place::run(*flags).await,
     }
 }
 
-fn text(plan: &Plan, new: &EtcdCluster, screen: Screen) -> anyhow::Result<String> {
-    Ok(format!("{}{}", plan.render(screen), holdfast_manifests::yaml(&[yaml(new)?])?))
+/// Reads the schedules, whose statuses have the ends of the logs. Without a point in time the plan needs none.
+async fn schedules(session: &Session, source: &Source) -> anyhow::Result<Vec<EtcdSnapshotSchedule>> {
+    match source.at.point() {
+        Some(_) => session.list::<EtcdSnapshotSchedule>(Only::default()).await,
+        None => Ok(vec![]),
+    }
+}
+
+/// Reads the snapshots of the saved cluster.
+async fn snapshots(session: &Session, source: &Source) -> anyhow::Result<Vec<EtcdSnapshot>> {
+    let fields = format!("spec.clusterRef.name={}", source.cluster);
+    session.list::<EtcdSnapshot>(Only { fields: Some(&fields), ..Only::default() }).await
+}
+
+fn text(plan: &Plan, object: &Value, screen: Screen) -> anyhow::Result<String> {
+    Ok(format!("{}{}", plan.render(screen), holdfast_manifests::yaml(std::slice::from_ref(object))?))
 }
 
 /// Returns the object as a person would write it: without empty fields of the metadata.
-fn yaml(new: &EtcdCluster) -> anyhow::Result<Value> {
-    let mut object = json!({"apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdCluster", "metadata": new.metadata});
-    object["spec"] = serde_json::to_value(&new.spec)?;
+fn yaml(kind: &str, metadata: &ObjectMeta, spec: &impl Serialize) -> anyhow::Result<Value> {
+    let mut object = json!({"apiVersion": "holdfast.dev/v1alpha1", "kind": kind, "metadata": metadata});
+    object["spec"] = serde_json::to_value(spec)?;
     Ok(object)
 }
 
@@ -145,25 +169,25 @@ struct Prepared {
 
 /// Reads the snapshots and the clusters, and decides the new cluster.
 async fn prepare(session: &Session, subject: &Subject) -> anyhow::Result<Prepared> {
-    let fields = format!("spec.clusterRef.name={}", subject.cluster);
-    let snapshots = session.list::<EtcdSnapshot>(Only { fields: Some(&fields), ..Only::default() }).await?;
-    let snapshot = choose(&snapshots, subject).map_err(wrong_use)?.clone();
+    let snapshots = snapshots(session, &subject.source).await?;
+    let snapshot = choose(&snapshots, &subject.source).map_err(wrong_use)?.clone();
     let clusters = session.list::<EtcdCluster>(Only::default()).await?;
-    let saved = clusters.iter().find(|cluster| cluster.name_any() == subject.cluster);
+    let saved = clusters.iter().find(|cluster| cluster.name_any() == subject.source.cluster);
     let new = new_cluster(saved, &snapshot, subject, &session.namespace).map_err(wrong_use)?;
     if clusters.iter().any(|cluster| cluster.name_any() == new.name_any()) {
         return Err(wrong_use(format!("EtcdCluster {} exists: name the new cluster with --as", new.name_any())));
     }
-    let plan = Plan::for_restore(&snapshot, &snapshots, &clusters, &new, clock::now());
+    let point = subject.source.at.point();
+    let plan = Plan::for_restore(&snapshot, &snapshots, &clusters, (&new.name_any(), point.as_ref()), clock::now());
     let saved = saved.and_then(|saved| saved.metadata.uid.clone());
     Ok(Prepared { snapshot, snapshots, saved, plan, new })
 }
 
 /// Chooses the snapshot.
-fn choose<'a>(snapshots: &'a [EtcdSnapshot], subject: &Subject) -> Result<&'a EtcdSnapshot, String> {
-    let cluster = &subject.cluster;
+fn choose<'a>(snapshots: &'a [EtcdSnapshot], source: &Source) -> Result<&'a EtcdSnapshot, String> {
+    let cluster = &source.cluster;
     let phase = |snapshot: &EtcdSnapshot| snapshot.status.as_ref().map(|status| status.phase).unwrap_or_default();
-    if let Some(name) = &subject.snapshot {
+    if let Some(name) = &source.snapshot {
         let named = snapshots.iter().find(|snapshot| snapshot.name_any() == *name);
         let named = named.ok_or_else(|| {
             format!("EtcdCluster {cluster} has no EtcdSnapshot {name}: kubectl holdfast snapshot list {cluster}")
@@ -174,9 +198,9 @@ fn choose<'a>(snapshots: &'a [EtcdSnapshot], subject: &Subject) -> Result<&'a Et
         };
     }
     let complete = snapshots.iter().filter(|snapshot| phase(snapshot) == Phase::Complete);
-    let complete = complete.filter(|snapshot| subject.is_before_point(snapshot));
+    let complete = complete.filter(|snapshot| source.is_before_point(snapshot));
     let newest = complete.max_by_key(|snapshot| snapshot.status.as_ref().and_then(|it| it.completed_at.clone()));
-    newest.ok_or_else(|| match subject.at.point() {
+    newest.ok_or_else(|| match source.at.point() {
         Some(point) => format!(
             "no complete EtcdSnapshot of EtcdCluster {cluster} is earlier than {point}: kubectl holdfast snapshot list \
              {cluster}; the store may hold earlier ones: docs/restore.md"
@@ -187,6 +211,23 @@ fn choose<'a>(snapshots: &'a [EtcdSnapshot], subject: &Subject) -> Result<&'a Et
     })
 }
 
+/// Returns the data of a restore, as an EtcdCluster and an `EtcdRestore` name it.
+fn data(snapshot: &EtcdSnapshot, source: &Source) -> Result<Restore, String> {
+    let artifact = snapshot.status.as_ref().and_then(|status| status.artifact.as_ref());
+    if artifact.is_some_and(|artifact| artifact.encrypted) && source.identity_secret.is_none() {
+        return Err(
+            "the snapshot is encrypted: name the Secret with its age identity with --identity-secret".to_owned()
+        );
+    }
+    let identity = source.identity_secret.clone().map(|name| name::LocalRef { name });
+    Ok(Restore {
+        snapshot_ref: Some(name::LocalRef { name: snapshot.name_any() }),
+        at: source.at.point(),
+        identity_secret_refs: identity.into_iter().collect(),
+        ..Restore::default()
+    })
+}
+
 /// Makes the new cluster from the spec of the saved one, or from the snapshot where the object is gone.
 fn new_cluster(
     saved: Option<&EtcdCluster>,
@@ -194,12 +235,8 @@ fn new_cluster(
     subject: &Subject,
     namespace: &str,
 ) -> Result<EtcdCluster, String> {
+    let restore = data(snapshot, &subject.source)?;
     let artifact = snapshot.status.as_ref().and_then(|status| status.artifact.clone()).unwrap_or_default();
-    if artifact.encrypted && subject.identity_secret.is_none() {
-        return Err(
-            "the snapshot is encrypted: name the Secret with its age identity with --identity-secret".to_owned()
-        );
-    }
     let mut spec = match saved {
         Some(saved) => saved.spec.clone(),
         None => minimal(&artifact.etcd_version, artifact.db_bytes),
@@ -211,15 +248,8 @@ fn new_cluster(
     // A cluster in memory refuses a restore.
     spec.storage.medium = holdfast_api::cluster::Medium::Disk;
     spec.paused = false;
-    let identity = subject.identity_secret.clone().map(|name| name::LocalRef { name });
-    let restore = Restore {
-        snapshot_ref: Some(name::LocalRef { name: snapshot.name_any() }),
-        at: subject.at.point(),
-        identity_secret_refs: identity.into_iter().collect(),
-        ..Restore::default()
-    };
     spec.bootstrap = Some(Bootstrap { restore: Some(restore) });
-    let new = subject.new.clone().unwrap_or_else(|| format!("{}-restored", subject.cluster));
+    let new = subject.new.clone().unwrap_or_else(|| format!("{}-restored", subject.source.cluster));
     let metadata = ObjectMeta { name: Some(new), namespace: Some(namespace.to_owned()), ..ObjectMeta::default() };
     Ok(EtcdCluster { metadata, spec, status: None })
 }

@@ -31,8 +31,12 @@ struct Run<'a> {
 const SLOW: &str = "slow:6000";
 
 /// Rows whose command waits for an agent and shows its figures, and the step that the store makes slow.
-const FIGURES: [(&str, &str); 3] =
-    [("snapshot create", "saving: "), ("schedule run", "saving: "), ("restore create", "reading the snapshot: ")];
+const FIGURES: [(&str, &str); 4] = [
+    ("snapshot create", "saving: "),
+    ("schedule run", "saving: "),
+    ("restore create", "reading the snapshot: "),
+    ("restore in-place", "reading the snapshot: "),
+];
 
 /// Exit codes of the document.
 const DONE: i32 = 0;
@@ -221,6 +225,12 @@ async fn verbs(person: &Person<'_>) -> Result<()> {
         run("report", "report p --out=bundle.tar.gz", "status/p.txt"),
         run("version", "version", "operator"),
         run("check", "check", "operator"),
+        run("restore in-place", "restore in-place p --plan --at-revision=1000000", "and the log"),
+        run(
+            "restore in-place",
+            "restore in-place p --snapshot=one --wait --timeout-seconds=400",
+            "without a member for clients",
+        ),
     ];
     let rows = table("p")?;
     let named: BTreeSet<&str> = rows.iter().map(|(verb, _)| *verb).collect();
@@ -235,7 +245,8 @@ async fn verbs(person: &Person<'_>) -> Result<()> {
             ensure!(code == DONE || (row == "upgrade plan" && code == TIMED_OUT), "{line} ended with {code}: {text}");
             ensure!(text.contains(says), "{line} does not say {says}: {text}");
             // Of the object that exists already there is nothing to wait for.
-            let figures = FIGURES.iter().find(|(waits, _)| *waits == row && says != "unchanged");
+            let waits = line.contains("--wait") && says != "unchanged";
+            let figures = FIGURES.iter().find(|(figured, _)| waits && *figured == row);
             let shown = |step: &str| text.lines().any(|line| line.contains(step) && line.contains("B/s"));
             ensure!(figures.is_none_or(|(_, step)| shown(step)), "{line} shows no figures: {text}");
             // `check` and `version` name rights that only a ClusterRole gives.
@@ -253,6 +264,10 @@ async fn verbs(person: &Person<'_>) -> Result<()> {
         }
         if row == "restore create" {
             w.delete_and_wait("EtcdCluster", "q").await?;
+        }
+        if row == "restore in-place" {
+            let ready = w.wait("EtcdCluster", "p", "three voters", |cluster| is_ready(cluster, 3));
+            w.step("three voters of the present timeline", ready).await?;
         }
     }
     without_figures(person).await?;

@@ -1,18 +1,19 @@
 //! Plan of a restore: the revisions that return, the later ones that do not, and the time that earlier restores took.
 //!
-//! PURE. Decides the figures from statuses: revisions of later snapshots, and times of clusters that were restored from the same
-//! store.
+//! PURE. Decides the figures from statuses: revisions of later snapshots, times of clusters that were restored from the same
+//! store, and of earlier returns of the same cluster.
 
 use holdfast_api::restore::{RestorePhase, RestorePoint};
 use holdfast_api::snapshot::{EtcdSnapshot, Phase};
-use holdfast_api::{EtcdCluster, EtcdSnapshotSchedule};
-use jiff::Timestamp;
+use holdfast_api::timeline::{PhaseStart, ReturnPhase};
+use holdfast_api::{EtcdCluster, EtcdRestore, EtcdSnapshotSchedule};
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use serde::Serialize;
 
 use super::log_end::{LogEnd, Reach};
 use crate::screen::{Screen, Tone};
-use crate::time::{clock, date, grouped, parse, relative, size};
+use crate::time::{clock, date, grouped, parse, relative, size, span};
 
 /// The plan of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -20,8 +21,11 @@ use crate::time::{clock, date, grouped, parse, relative, size};
 pub struct Plan {
     /// Time of the plan.
     pub at: Timestamp,
-    /// Name of the new EtcdCluster.
+    /// Name of the EtcdCluster: the new one, or the one that returns.
     pub cluster: String,
+    /// The return of an existing cluster; absent for a new one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_place: Option<InPlace>,
     /// Name of the EtcdSnapshot.
     pub snapshot: String,
     /// Point in time up to which the log is added.
@@ -59,6 +63,86 @@ pub struct Plan {
     pub expected_seconds: Option<i64>,
 }
 
+/// The return of an existing cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InPlace {
+    /// Name of the EtcdRestore.
+    pub restore: String,
+    /// The timeline that the return makes.
+    pub timeline: u32,
+    /// EtcdBackupStore of the safety snapshot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub safety_store: Option<String>,
+    /// Why there is no safety snapshot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skip_safety_snapshot: Option<String>,
+    /// Seconds for which the earlier members keep their claims.
+    pub keep_earlier_seconds: u32,
+    /// The newest complete return of the cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last: Option<LastReturn>,
+}
+
+/// An earlier return of the same cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LastReturn {
+    /// Name of the EtcdRestore.
+    pub restore: String,
+    /// Seconds from its beginning to its end.
+    pub seconds: i64,
+    /// Seconds without a member for clients.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outage_seconds: Option<i64>,
+}
+
+impl LastReturn {
+    /// Finds the newest complete return among those of one cluster.
+    pub fn find(restores: &[&EtcdRestore]) -> Option<Self> {
+        let complete = restores.iter().filter_map(|restore| {
+            let status = restore.status.as_ref().filter(|status| status.phase == ReturnPhase::Complete)?;
+            let at = |phase: Option<&PhaseStart>| parse(&phase?.at);
+            let (from, to) = (at(status.phases.first())?, at(status.phases.last())?);
+            let seconds = to.duration_since(from).as_secs();
+            Some((to, Self { restore: restore.name_any(), seconds, outage_seconds: status.outage_seconds }))
+        });
+        complete.max_by_key(|(to, _)| *to).map(|(_, last)| last)
+    }
+}
+
+impl InPlace {
+    /// Returns the lines about time, clients and the present data.
+    fn lines(&self) -> [(&'static str, String); 4] {
+        let takes = match &self.last {
+            Some(LastReturn { restore, seconds, outage_seconds }) => {
+                let outage = outage_seconds.map(|outage| format!(", {outage} s of them without a member for clients"));
+                format!("{restore} took {seconds} s{}", outage.unwrap_or_default())
+            }
+            None => "unknown: the cluster has no earlier EtcdRestore that is complete".to_owned(),
+        };
+        let safety = match (&self.safety_store, &self.skip_safety_snapshot) {
+            (Some(store), _) => format!(
+                "a safety snapshot of the present data goes to EtcdBackupStore {store} (--safety-store names another), or the return fails"
+            ),
+            (None, why) => format!("no safety snapshot of the present data: {}", why.as_deref().unwrap_or_default()),
+        };
+        let kept = span(SignedDuration::from_secs(self.keep_earlier_seconds.into()));
+        [
+            ("takes", takes),
+            ("clients", "keep names and certificates, and wait while no member serves".to_owned()),
+            ("safety", safety),
+            (
+                "members",
+                format!(
+                    "of timeline {} are set aside, and keep their claims for {kept}",
+                    self.timeline.saturating_sub(1)
+                ),
+            ),
+        ]
+    }
+}
+
 /// A later snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -89,24 +173,23 @@ impl Plan {
         snapshot: &EtcdSnapshot,
         snapshots: &[EtcdSnapshot],
         clusters: &[EtcdCluster],
-        new: &EtcdCluster,
+        (cluster, point): (&str, Option<&RestorePoint>),
         at: Timestamp,
     ) -> Self {
         let status = snapshot.status.clone().unwrap_or_default();
         let artifact = status.artifact.clone().unwrap_or_default();
         let revision = |snapshot: &EtcdSnapshot| snapshot.status.as_ref()?.artifact.as_ref()?.revision;
         let newest = snapshots.iter().filter(|it| is_same_lineage(it, snapshot)).filter_map(revision).max();
-        let restore = new.spec.bootstrap.as_ref().and_then(|bootstrap| bootstrap.restore.as_ref());
-        let point = restore.and_then(|restore| restore.at.as_ref());
         // How many revisions a time reaches is in the log.
         let reached = point.map_or(artifact.revision, |point| point.revision);
         let mut history: Vec<Earlier> = clusters.iter().filter_map(|cluster| earlier(cluster, snapshot)).collect();
         history.sort_by_key(|earlier| std::cmp::Reverse(earlier.at));
         Self {
             at,
-            cluster: new.name_any(),
+            cluster: cluster.to_owned(),
             snapshot: snapshot.name_any(),
             point: point.map(ToString::to_string),
+            in_place: None,
             log_end: None,
             later_snapshot: None,
             taken_at: status.completed_at.as_deref().and_then(parse),
@@ -161,6 +244,19 @@ impl Plan {
         format!("every write after {}{later}", end.describe())
     }
 
+    /// Returns the sentence about the time until a new cluster serves.
+    fn expected(&self) -> String {
+        match (self.expected_seconds, self.history.first()) {
+            (Some(seconds), Some(last)) => format!(
+                "about {seconds} s until the first member serves: {} with {} took {} s",
+                last.cluster,
+                size(last.db_bytes),
+                last.seconds
+            ),
+            _ => "unknown: no cluster of this namespace was restored from this store".to_owned(),
+        }
+    }
+
     /// Returns the plan as text, each line a comment of the YAML below.
     pub fn render(&self, screen: Screen) -> String {
         let mut lines = vec![];
@@ -194,20 +290,13 @@ impl Plan {
             _ => "every write after the snapshot".to_owned(),
         };
         lines.push(("is lost", lost));
-        let expected = match (self.expected_seconds, self.history.first()) {
-            (Some(seconds), Some(last)) => format!(
-                "about {seconds} s until the first member serves: {} with {} took {} s",
-                last.cluster,
-                size(last.db_bytes),
-                last.seconds
-            ),
-            _ => "unknown: no cluster of this namespace was restored from this store".to_owned(),
-        };
-        lines.push(("takes", expected));
-        lines.push((
-            "clients",
-            format!("move to the Service {}-client; the saved cluster stays as it is", self.cluster),
-        ));
+        if let Some(in_place) = &self.in_place {
+            lines.extend(in_place.lines());
+        } else {
+            lines.push(("takes", self.expected()));
+            let clients = format!("move to the Service {}-client; the saved cluster stays as it is", self.cluster);
+            lines.push(("clients", clients));
+        }
         let comment = |(title, text): &(&str, String)| {
             format!("{} {}\n", screen.paint(Tone::Faint, &format!("# {title:<10}")), screen.paint(Tone::Strong, text))
         };
@@ -215,10 +304,11 @@ impl Plan {
     }
 }
 
-/// Whether two snapshots are of one cluster, and not of two of the same name.
+/// Whether two snapshots are of one etcd, and not of two clusters of the same name or of two timelines.
 fn is_same_lineage(a: &EtcdSnapshot, b: &EtcdSnapshot) -> bool {
     let uid = |snapshot: &EtcdSnapshot| snapshot.status.as_ref().and_then(|status| status.cluster_uid.clone());
-    uid(a) == uid(b)
+    let etcd = |snapshot: &EtcdSnapshot| Some(snapshot.status.as_ref()?.source.as_ref()?.cluster_id.clone());
+    uid(a) == uid(b) && etcd(a).zip(etcd(b)).is_none_or(|(a, b)| a == b)
 }
 
 /// Returns the time that a restore took, if it was from the store of this snapshot.

@@ -5,7 +5,7 @@ use serde_json::from_value;
 
 use super::*;
 
-fn snapshot(name: &str, phase: &str, completed: &str, revision: i64) -> EtcdSnapshot {
+pub(super) fn snapshot(name: &str, phase: &str, completed: &str, revision: i64) -> EtcdSnapshot {
     from_value(json!({
         "apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdSnapshot", "metadata": {"name": name, "namespace": "prod"},
         "spec": {"clusterRef": {"name": "alpha"}, "destination": {"storeRef": {"name": "vault"}}},
@@ -22,7 +22,7 @@ fn snapshot(name: &str, phase: &str, completed: &str, revision: i64) -> EtcdSnap
     .unwrap()
 }
 
-fn saved() -> EtcdCluster {
+pub(super) fn saved() -> EtcdCluster {
     from_value(json!({
         "apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdCluster",
         "metadata": {"name": "alpha", "namespace": "prod", "uid": "u"},
@@ -46,17 +46,25 @@ fn restored_cluster(store: &str) -> EtcdCluster {
     .unwrap()
 }
 
-fn subject(snapshot: Option<&str>) -> Subject {
-    Subject {
+pub(super) fn source(snapshot: Option<&str>) -> Source {
+    Source {
         cluster: "alpha".to_owned(),
         snapshot: snapshot.map(str::to_owned),
         at: PointFlags::default(),
-        new: None,
         identity_secret: None,
     }
 }
 
-fn all() -> Vec<EtcdSnapshot> {
+fn subject(source: Source) -> Subject {
+    Subject { source, new: None }
+}
+
+fn plan(snapshot: &EtcdSnapshot, clusters: &[EtcdCluster], new: &EtcdCluster, now: Timestamp) -> Plan {
+    let restore = new.spec.bootstrap.clone().unwrap().restore.unwrap();
+    Plan::for_restore(snapshot, &all(), clusters, (&new.name_any(), restore.at.as_ref()), now)
+}
+
+pub(super) fn all() -> Vec<EtcdSnapshot> {
     vec![
         snapshot("old", "Complete", "2026-11-27T10:00:00Z", 1000),
         snapshot("new", "Complete", "2026-11-27T11:00:00Z", 2500),
@@ -67,23 +75,23 @@ fn all() -> Vec<EtcdSnapshot> {
 #[test]
 fn the_newest_complete_snapshot_is_the_default_and_no_other_phase_is_restored() {
     let all = all();
-    assert_eq!(choose(&all, &subject(None)).unwrap().name_any(), "new");
-    assert_eq!(choose(&all, &subject(Some("old"))).unwrap().name_any(), "old");
-    assert!(choose(&all, &subject(Some("bad"))).unwrap_err().contains("is Failed"));
-    assert!(choose(&all, &subject(Some("none"))).unwrap_err().contains("snapshot list alpha"));
-    assert!(choose(&[], &subject(None)).unwrap_err().contains("docs/restore.md"));
+    assert_eq!(choose(&all, &source(None)).unwrap().name_any(), "new");
+    assert_eq!(choose(&all, &source(Some("old"))).unwrap().name_any(), "old");
+    assert!(choose(&all, &source(Some("bad"))).unwrap_err().contains("is Failed"));
+    assert!(choose(&all, &source(Some("none"))).unwrap_err().contains("snapshot list alpha"));
+    assert!(choose(&[], &source(None)).unwrap_err().contains("docs/restore.md"));
 }
 
 #[test]
 fn a_point_in_time_begins_with_the_newest_snapshot_before_it() {
     let all = all();
-    let at_time = |time: &str| Subject {
+    let at_time = |time: &str| Source {
         at: PointFlags { at_time: Some(time.parse().unwrap()), ..PointFlags::default() },
-        ..subject(None)
+        ..source(None)
     };
     let at_revision =
-        |revision| Subject { at: PointFlags { at_revision: Some(revision), ..PointFlags::default() }, ..subject(None) };
-    for (subject, name) in [
+        |revision| Source { at: PointFlags { at_revision: Some(revision), ..PointFlags::default() }, ..source(None) };
+    for (source, name) in [
         (at_time("2026-11-27T10:59:00Z"), Some("old")),
         (at_time("2026-11-27T12:00:00+01:00"), Some("new")),
         (at_time("2026-11-27T09:59:59Z"), None),
@@ -91,27 +99,27 @@ fn a_point_in_time_begins_with_the_newest_snapshot_before_it() {
         (at_revision(2500), Some("new")),
         (at_revision(999), None),
     ] {
-        let chosen = choose(&all, &subject).map(|snapshot| snapshot.name_any());
+        let chosen = choose(&all, &source).map(|snapshot| snapshot.name_any());
         match name {
-            Some(name) => assert_eq!(chosen.as_deref(), Ok(name), "{subject:?}"),
-            None => assert!(chosen.unwrap_err().contains("is earlier than"), "{subject:?}"),
+            Some(name) => assert_eq!(chosen.as_deref(), Ok(name), "{source:?}"),
+            None => assert!(chosen.unwrap_err().contains("is earlier than"), "{source:?}"),
         }
     }
     let mut allowed = at_revision(2000);
     allowed.at.allow_auth_changed = true;
-    let new = new_cluster(Some(&saved()), &all[0], &allowed, "prod").unwrap();
+    let new = new_cluster(Some(&saved()), &all[0], &subject(allowed), "prod").unwrap();
     let restore = new.spec.bootstrap.clone().unwrap().restore.unwrap();
     assert_eq!(serde_json::to_value(restore.at).unwrap(), json!({"revision": 2000, "allowAuthChanged": true}));
 
     let now = "2026-11-27T12:00:00Z".parse().unwrap();
-    let plan = Plan::for_restore(&all[0], &all, &[], &new, now);
+    let words = plan(&all[0], &[], &new, now);
     let screen = Screen { width: 80, coloured: false, is_terminal: false };
-    let words = plan.render(screen);
+    let words = words.render(screen);
     for said in ["and the log up to revision 2000", "every write after revision 2000, 500 revisions at least"] {
         assert!(words.contains(said), "{said}: {words}");
     }
-    let new = new_cluster(None, &all[0], &at_time("2026-11-27T10:42:07Z"), "prod").unwrap();
-    let words = Plan::for_restore(&all[0], &all, &[], &new, now).render(screen);
+    let new = new_cluster(None, &all[0], &subject(at_time("2026-11-27T10:42:07Z")), "prod").unwrap();
+    let words = plan(&all[0], &[], &new, now).render(screen);
     assert!(words.contains("every write after 2026-11-27T10:42:07Z\n"), "{words}");
 }
 
@@ -131,9 +139,9 @@ fn logged(current: &str, log: serde_json::Value) -> EtcdSnapshotSchedule {
 /// The plan of a point from the first snapshot, at noon.
 fn planned(schedules: &[EtcdSnapshotSchedule], at: &PointFlags) -> (Plan, String) {
     let all = all();
-    let subject = Subject { at: at.clone(), ..subject(None) };
+    let subject = subject(Source { at: at.clone(), ..source(None) });
     let new = new_cluster(Some(&saved()), &all[0], &subject, "prod").unwrap();
-    let plan = Plan::for_restore(&all[0], &all, &[], &new, "2026-11-27T12:00:00Z".parse().unwrap());
+    let plan = plan(&all[0], &[], &new, "2026-11-27T12:00:00Z".parse().unwrap());
     let plan = plan.with_log(&all[0], &all, (schedules, at.point().as_ref()), Some("u"));
     (plan.clone(), plan.render(Screen { width: 80, coloured: false, is_terminal: false }))
 }
@@ -182,18 +190,18 @@ fn the_plan_tells_the_end_of_the_log() {
 #[test]
 fn the_new_cluster_has_the_spec_of_the_saved_one_and_runs() {
     let all = all();
-    let new = new_cluster(Some(&saved()), &all[0], &subject(None), "prod").unwrap();
+    let new = new_cluster(Some(&saved()), &all[0], &subject(source(None)), "prod").unwrap();
     assert_eq!((new.name_any().as_str(), new.spec.replicas, new.spec.paused), ("alpha-restored", 3, false));
     assert_eq!(new.spec.options, saved().spec.options);
     let restore = new.spec.bootstrap.unwrap().restore.unwrap();
     assert_eq!(restore.snapshot_ref.unwrap().name, "old");
-    let alone = new_cluster(None, &all[0], &subject(None), "prod").unwrap();
+    let alone = new_cluster(None, &all[0], &subject(source(None)), "prod").unwrap();
     assert_eq!((alone.spec.version.as_str(), alone.spec.storage.size().0.as_str()), ("3.6.16", "9Gi"));
     let mut hidden = all[0].clone();
     hidden.status.as_mut().unwrap().artifact.as_mut().unwrap().encrypted = true;
-    assert!(new_cluster(None, &hidden, &subject(None), "prod").unwrap_err().contains("--identity-secret"));
-    let opened = Subject { identity_secret: Some("key".to_owned()), ..subject(None) };
-    let opened = new_cluster(None, &hidden, &opened, "prod").unwrap();
+    assert!(new_cluster(None, &hidden, &subject(source(None)), "prod").unwrap_err().contains("--identity-secret"));
+    let opened = Source { identity_secret: Some("key".to_owned()), ..source(None) };
+    let opened = new_cluster(None, &hidden, &subject(opened), "prod").unwrap();
     assert_eq!(opened.spec.bootstrap.unwrap().restore.unwrap().identity_secret_refs[0].name, "key");
 }
 
@@ -202,19 +210,20 @@ fn the_plan_names_losses_and_the_time_of_earlier_restores() {
     let all = all();
     let now: Timestamp = "2026-11-27T12:00:00Z".parse().unwrap();
     let screen = Screen { width: 80, coloured: false, is_terminal: false };
-    let plan = |snapshot: &EtcdSnapshot, store| {
-        let new = new_cluster(Some(&saved()), snapshot, &subject(None), "prod").unwrap();
-        let plan = Plan::for_restore(snapshot, &all, &[saved(), restored_cluster(store)], &new, now);
-        (plan.clone(), text(&plan, &new, screen).unwrap())
+    let planned = |snapshot: &EtcdSnapshot, store| {
+        let new = new_cluster(Some(&saved()), snapshot, &subject(source(None)), "prod").unwrap();
+        let plan = plan(snapshot, &[saved(), restored_cluster(store)], &new, now);
+        let object = yaml("EtcdCluster", &new.metadata, &new.spec).unwrap();
+        (plan.clone(), text(&plan, &object, screen).unwrap())
     };
-    let (old, words) = plan(&all[0], "s3://backups");
+    let (old, words) = planned(&all[0], "s3://backups");
     assert_eq!((old.revisions_lost, old.expected_seconds), (Some(1500), Some(60)));
     for said in ["revision 1,000", "2h ago", "1,500 revisions at least", "about 60 s", "beta with 1.0 GiB took 30 s"] {
         assert!(words.contains(said), "{said}: {words}");
     }
     let yaml: serde_json::Value = serde_saphyr::from_str(&words).unwrap();
     assert_eq!(yaml["spec"]["bootstrap"]["restore"]["snapshotRef"]["name"], "old", "the whole text is YAML");
-    let (newest, words) = plan(&all[1], "s3://other");
+    let (newest, words) = planned(&all[1], "s3://other");
     assert_eq!((newest.revisions_lost, newest.expected_seconds), (Some(0), None));
     assert!(words.contains("this is the newest snapshot") && words.contains("takes      unknown"), "{words}");
 }
