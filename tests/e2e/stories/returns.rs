@@ -9,6 +9,19 @@ use crate::support::kube_helpers::{condition, until};
 use crate::support::make;
 use crate::support::world::{PATIENCE, World};
 
+/// The EtcdRestore that the plugin makes for the first return of the cluster `a`.
+const BACK: &str = "a-timeline-2";
+
+/// Runs a command line of the plugin as an administrator; returns all that it printed.
+async fn plugin(w: &World, line: &str) -> Result<String> {
+    let mut command = tokio::process::Command::new(&w.env.holdfast);
+    command.args(line.split_whitespace()).arg("--kubeconfig").arg(&w.env.kubeconfig).arg("-n").arg(&w.ns);
+    let out = command.output().await?;
+    let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    ensure!(out.status.success(), "{line}: {text}");
+    Ok(text)
+}
+
 /// An EtcdRestore of `cluster`, with a safety snapshot to the store `vault`.
 fn restore(name: &str, cluster: &str, timeline: u32, from: Value) -> Value {
     json!({
@@ -51,15 +64,19 @@ pub async fn in_place(w: &World) -> Result<()> {
         // Clients write already.
         tokio::time::sleep(Duration::from_secs(5)).await;
         let from = Instant::now();
-        w.create(restore("back", "a", 2, json!({"snapshotRef": {"name": "good"}}))).await?;
-        let done = w.step("the cluster goes back", ends(w, "back", "Complete")).await?;
-        anyhow::Ok((from.elapsed(), done))
+        let line = "restore in-place a --snapshot=good --wait --timeout-seconds=900";
+        let text = w.step("the cluster goes back", plugin(w, line)).await?;
+        let took = from.elapsed();
+        for word in ["Preparing ", "Saving ", "SettingAside ", "Starting ", "without a member for clients"] {
+            ensure!(text.contains(word), "{line} does not say {word}: {text}");
+        }
+        anyhow::Ok((took, ends(w, BACK, "Complete").await?))
     };
     let (wrote, returned) = tokio::join!(writing, returning);
     let (wrote, (took, done)) = (wrote?, returned?);
     let told = &done["status"];
     eprintln!(
-        "e2e: {}: back {:.1} s after kubectl apply; clients without a member for {} s; {} writes acknowledged; {}",
+        "e2e: {}: back {:.1} s after the command; clients without a member for {} s; {} writes acknowledged; {}",
         w.story,
         took.as_secs_f64(),
         told["outageSeconds"],
@@ -101,10 +118,10 @@ async fn written_under(w: &World, cluster: &str) -> Result<usize> {
 }
 
 async fn applied_again(w: &World, present: &[String]) -> Result<()> {
-    let version = w.get("EtcdRestore", "back").await?["metadata"]["resourceVersion"].clone();
-    w.delete_and_wait("EtcdRestore", "back").await?;
-    w.create(restore("back", "a", 2, json!({"snapshotRef": {"name": "good"}}))).await?;
-    let skipped = ends(w, "back", "Skipped").await?;
+    let version = w.get("EtcdRestore", BACK).await?["metadata"]["resourceVersion"].clone();
+    w.delete_and_wait("EtcdRestore", BACK).await?;
+    w.create(restore(BACK, "a", 2, json!({"snapshotRef": {"name": "good"}}))).await?;
+    let skipped = ends(w, BACK, "Skipped").await?;
     ensure!(
         condition(&skipped, "Ready").is_some_and(|(status, reason, _)| status == "True" && reason == "TimelineExists"),
         "{skipped}"
