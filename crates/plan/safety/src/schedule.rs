@@ -118,14 +118,18 @@ fn record_log(seen: &Observed, log: &Deployment) -> Verdict {
     rule("I14", tokenless, "an agent's Pod has no token of Kubernetes")
 }
 
-/// Checks a run at another time than a due one: a save of the schedule's own `CronJob`, where revisions are missing from the log.
+/// Checks a run at another time than a due one: a save of the schedule's own `CronJob`, where revisions are missing from the log or the
+/// cluster has gone back in place.
 fn save_now(seen: &Observed, job: &Job) -> Verdict {
     let uid = meta::uid(&seen.schedule.metadata);
     let own = seen.cron_job.as_ref().filter(|cron| meta::controlled_by(&cron.metadata, uid));
     let cron = own.map(|cron| meta::uid(&cron.metadata)).unwrap_or_default();
     rule("I13", meta::controlled_by(&job.metadata, cron), "a run is a Job of the schedule's CronJob")?;
     rule("I25", Kind::Save.runs_in(pod_spec(job)), "a run saves")?;
-    rule("I25", seen.schedule.spec.log.is_some(), "only a gap in the log asks for a run")
+    let latches = seen.cluster.as_ref().and_then(|cluster| cluster.status.as_ref()).map(|status| &status.latches);
+    let returned = latches.is_some_and(|latches| latches.timeline.is_some() && latches.formed.is_some());
+    let asks = seen.schedule.spec.log.is_some() || returned;
+    rule("I25", asks, "only a gap in the log and a return in place ask for a run")
 }
 
 fn removes(job: &Job) -> bool {

@@ -29,7 +29,8 @@ pub(super) fn park(seen: &Observed, now: Timestamp) -> Next {
     let standing = seen.members.iter().filter(stands);
     if let Some(member) = standing.clone().min_by_key(|member| seen.leads(member)) {
         // An etcd that leads and ends asks each connected voter to lead, for seconds.
-        let parked = seen.members.iter().find(|m| m.object.spec.parked.is_some() && m.pod.is_some());
+        let going = |m: &&Member| m.pod.as_ref().is_some_and(|pod| !pods::lingers(pod, now));
+        let parked = seen.members.iter().filter(going).find(|m| m.object.spec.parked.is_some());
         if let Some(other) = parked.filter(|_| standing.count() == 1) {
             return ends(other);
         }

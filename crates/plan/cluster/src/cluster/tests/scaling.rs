@@ -219,13 +219,19 @@ fn a_removed_member_goes_before_the_others_are_parked() {
     seen.etcd = Seen::unknown("timed out");
     assert_eq!(act(&seen), goes, "the proof is latched");
     seen.members[1].object.metadata.deletion_timestamp = Some(earlier());
-    assert!(matches!(act(&seen), Some(Act::Park { member, .. }) if member.name == named(0)));
+    assert!(matches!(act(&seen), Some(Act::Park { member, .. }) if member.name == named(2)), "the leader comes last");
 }
 
 #[test]
 fn zero_members_are_a_parked_cluster() {
     let mut seen = formed(3, 0);
-    for n in 0..3 {
+    // The leader comes last, after the others' Pods.
+    for n in [1, 2, 0] {
+        if n == 0 {
+            assert_eq!(waits(&seen), Some(Reason::Parking));
+            seen.members[1].pod = None;
+            seen.members[2].pod = None;
+        }
         let Some(Act::Park { member, parked }) = act(&seen) else { panic!() };
         assert_eq!((member, parked.index, parked.term), (member_target(&seen, n), Some(1_000_000), Some(3)));
         assert_eq!(condition(&seen, "Available"), pair("False", "Parking"));

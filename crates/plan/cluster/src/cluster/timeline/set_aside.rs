@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::super::{Member, Observed};
 use super::prepare::{is_there, revision};
 use super::record::{self, fail, wait};
-use holdfast_base::{Act, Next, Target, meta};
+use holdfast_base::{Act, Next, Target, meta, pods};
 
 /// Returns the next step.
 pub(super) fn next(seen: &Observed, returning: &Returning, now: Timestamp) -> Next {
@@ -46,7 +46,8 @@ pub(super) fn next(seen: &Observed, returning: &Returning, now: Timestamp) -> Ne
     let stays = seen.members.iter().filter(|member| !member.removed());
     if let Some(member) = stays.clone().min_by_key(|member| seen.leads(member)) {
         // An etcd that leads and ends asks each connected voter to lead, for seconds.
-        if let Some(other) = aside_with_pod.filter(|_| stays.count() == 1) {
+        let going = |m: &&Member| m.pod.as_ref().is_some_and(|pod| !pods::lingers(pod, now));
+        if let Some(other) = aside_with_pod.filter(going).filter(|_| stays.count() == 1) {
             return ends(other);
         }
         let answer = seen.known_answer(member.name());
