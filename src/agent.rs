@@ -11,7 +11,7 @@ use holdfast_contract::error::Result;
 use holdfast_contract::{
     CompactRequest, CompareRequest, ContentsRequest, CopyRequest, DefragRequest, GateRequest, InspectRequest,
     LatestRequest, ListRequest, ProbeRequest, ProofLevel, PruneRequest, RecallRequest, RemovalReport, RemoveRequest,
-    RemovedReport, Report, RestoreRequest, SaveRequest, UndeleteRequest, VerifyRequest,
+    RemovedReport, Report, RestoreRequest, SaveRequest, SurveyRequest, UndeleteRequest, VerifyRequest,
 };
 use serde::Serialize;
 use snapshot_agent::catalog::recall;
@@ -21,7 +21,7 @@ use snapshot_agent::verbs::restore::{compact, undelete as past};
 use snapshot_agent::verbs::save::{dry_run, merged};
 use snapshot_agent::verbs::{
     compare, contents, copy, defrag, gate, inspect, install, latest, list, log, probe, prune, recall as runs, remove,
-    report, restore, save, undelete, verify,
+    report, restore, save, survey, undelete, verify,
 };
 
 use crate::cli::{LogVerb, RenderFlags};
@@ -75,6 +75,14 @@ pub async fn restore(request: RestoreRequest) -> u8 {
     let restored = restore::run(request).await;
     let text = restored.as_ref().ok().filter(|_| !asked.json).map(|restored| text::of_restored(restored, &asked));
     finish(&restored.map(Report::Restored), text)
+}
+
+/// `agent survey`.
+pub async fn survey(request: SurveyRequest) -> u8 {
+    let json = request.json;
+    let found = survey::run(request).await;
+    let text = found.as_ref().ok().filter(|_| !json).map(survey::text);
+    finish(&found.map(|found| Report::Surveyed(Box::new(found))), text)
 }
 
 /// `agent verify`: lines, or JSON for programs.

@@ -15,7 +15,7 @@ use holdfast_api::store::{Destination, Location, PvcLocation, S3Location};
 use holdfast_contract::{
     CompactRequest, CompareRequest, Compression, ContentsRequest, CopyRequest, DefragRequest, Failure, GateRequest,
     InspectRequest, LatestRequest, ListRequest, ProbeRequest, PruneRequest, RecallRequest, RemoveRequest,
-    RestoreRequest, SaveRequest, UndeleteRequest, VerifyRequest,
+    RestoreRequest, SaveRequest, SurveyRequest, UndeleteRequest, VerifyRequest,
 };
 use holdfast_io::private::is_shared;
 use holdfast_operator::Config;
@@ -479,6 +479,10 @@ pub enum Agent {
         mut_arg("restore_uid", of_the_operator)
     )]
     Restore(Box<RestoreRequest>),
+    /// Read how far the data of a stopped member are: the terms and indexes of its log, the revision of its database. Changes
+    /// nothing, and needs no etcd.
+    #[command(after_help = SURVEY_EXAMPLES)]
+    Survey(Box<SurveyRequest>),
     /// Compare the keys below a prefix at a point, a snapshot and the log after it, with a live etcd, and with --apply put
     /// back those that are missing. A newer write of another client always stays.
     #[command(after_help = UNDELETE_EXAMPLES)]
@@ -511,6 +515,7 @@ impl Agent {
             | Self::RenderRestore(_)
             | Self::Restore(_)
             | Self::Run(_)
+            | Self::Survey(_)
             | Self::Undelete(_) => None,
         };
         store.is_some_and(is_shared)
@@ -557,8 +562,8 @@ mod run;
 
 use examples::{
     COMPACT_EXAMPLES, COMPARE_EXAMPLES, CONTENTS_EXAMPLES, COPY_EXAMPLES, DEFRAG_EXAMPLES, LOG_EXAMPLES,
-    PROBE_EXAMPLES, PRUNE_EXAMPLES, RENDER_EXAMPLES, RESTORE_EXAMPLES, SAVE_EXAMPLES, UNDELETE_EXAMPLES,
-    VERIFY_EXAMPLES,
+    PROBE_EXAMPLES, PRUNE_EXAMPLES, RENDER_EXAMPLES, RESTORE_EXAMPLES, SAVE_EXAMPLES, SURVEY_EXAMPLES,
+    UNDELETE_EXAMPLES, VERIFY_EXAMPLES,
 };
 
 pub use log::LogVerb;

@@ -110,6 +110,7 @@ async fn run(command: Command) -> anyhow::Result<u8> {
         Command::Agent(Agent::RenderRestore(flags)) => agent::render_restore(*flags).await,
         Command::Agent(Agent::CompareMembers(request)) => agent::compare_members(*request).await,
         Command::Agent(Agent::Defrag(request)) => agent::defrag(*request).await,
+        Command::Agent(Agent::Survey(request)) => Ok(agent::survey(*request).await),
         Command::Agent(Agent::Undelete(request)) => agent::undelete(*request).await,
         Command::Agent(Agent::Compact(request)) => agent::compact(*request).await,
         Command::Agent(Agent::Log(verb)) => agent::log(*verb).await,

@@ -45,7 +45,7 @@
 //! verbs-common/        texts that verbs share, and the answer about a run
 //! verbs-store/         verbs on a store alone
 //! verbs-live/          verbs that read a running etcd
-//! rebuild/             restore, verify, contents
+//! rebuild/             restore, verify, contents, survey
 //! ```
 //!
 //! This crate only gathers them; `tests/real/` runs them against real servers.
@@ -58,7 +58,7 @@ pub use holdfast_gate as gate;
 /// The verbs of `holdfast agent`.
 pub mod verbs {
     pub use holdfast_gate::{gate, install};
-    pub use holdfast_rebuild::{contents, restore, verify};
+    pub use holdfast_rebuild::{contents, restore, survey, verify};
     pub use holdfast_verbs_live::{compare, defrag, log, save, undelete};
     pub use holdfast_verbs_store::{copy, inspect, latest, list, probe, prune, recall, remove, report};
 }

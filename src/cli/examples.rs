@@ -163,6 +163,16 @@ Examples:
 
   An encrypted snapshot also needs --age-identity-dir, a folder of identity files.";
 
+/// Surveys every volume that is left.
+pub(super) const SURVEY_EXAMPLES: &str = "\
+Examples:
+  The volumes that are left of a cluster. The member with the highest term and index of the last entry has the most:
+    holdfast agent survey --volume /mnt/m1
+    holdfast agent survey --volume /mnt/m2
+
+  The same for programs:
+    holdfast agent survey --volume /mnt/m1 --json";
+
 /// Undeletes: first the difference, then the keys.
 pub(super) const UNDELETE_EXAMPLES: &str = "\
 Examples:

@@ -44,6 +44,7 @@ impl From<Request> for Command {
             Request::Compact(request) => Agent::Compact(request.into()),
             Request::CompareMembers(request) => Agent::CompareMembers(request.into()),
             Request::Restore(request) => Agent::Restore(request.into()),
+            Request::Survey(request) => Agent::Survey(request.into()),
             Request::Undelete(request) => Agent::Undelete(request.into()),
             Request::Gate(request) => return Self::Gate(request.into()),
         })

@@ -318,6 +318,7 @@ fn no_example_is_left_unread() {
             "defrag",
             "render-restore",
             "restore",
+            "survey",
             "undelete"
         ]
     );

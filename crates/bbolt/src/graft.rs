@@ -75,6 +75,37 @@ pub fn reached(file: impl ReadAt, bytes: u64) -> Result<Reached, Unfit> {
     Ok(Reached { last_record, compact_revision })
 }
 
+/// State of a member, as its database records it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// Raft index of the last entry in the database; `None`: none is recorded.
+    pub consistent_index: Option<u64>,
+    /// Raft term of that entry; `None`: none is recorded.
+    pub term: Option<u64>,
+    /// Number of members.
+    pub members: u64,
+    /// Its revisions.
+    pub reached: Reached,
+    /// Whether clients have to log in.
+    pub auth_enabled: bool,
+}
+
+/// Reads the state of a member from a few pages (etcd: server/storage/schema/cindex.go).
+pub fn recorded(file: impl ReadAt, bytes: u64) -> Result<Recorded, Unfit> {
+    let (reached, auth_enabled) = (reached(&file, bytes)?, auth_enabled(&file, bytes)?);
+    let database = Database::open(&file, bytes)?;
+    let buckets = database.buckets()?;
+    let entries = |name: &[u8]| buckets.get(name).map(|bucket| database.entries(bucket)).transpose();
+    let meta = entries(b"meta")?.unwrap_or_default();
+    let number = |name: &[u8]| match meta.get(name).map(|value| value.as_array::<8>()) {
+        Some(None) => Err(Unfit::bucket(b"meta", "a number is not 8 bytes")),
+        found => Ok(found.flatten().map(|bytes| u64::from_be_bytes(*bytes)).filter(|number| *number != 0)),
+    };
+    let members = entries(b"members")?.unwrap_or_default().len() as u64;
+    let (consistent_index, term) = (number(b"consistent_index")?, number(b"term")?);
+    Ok(Recorded { consistent_index, term, members, reached, auth_enabled })
+}
+
 /// Returns the last revision that has a record, and the checksum of its changes; `None`: no record exists, or a compaction has
 /// removed deletions of this revision. Reads its records and a few pages.
 pub fn last_sum(file: impl ReadAt, bytes: u64, reached: Reached) -> Result<Option<(i64, u32)>, Unfit> {

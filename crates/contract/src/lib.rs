@@ -22,6 +22,7 @@ mod restore;
 mod s3;
 mod save;
 mod stored;
+mod survey;
 mod to_store;
 mod undelete;
 
@@ -69,6 +70,7 @@ pub use save::{
 pub use stored::{
     APISERVER, ContentsRequest, CopyRequest, DEFAULT_READ_DEADLINE_SECONDS, ProofLevel, SnapshotFlags, VerifyRequest,
 };
+pub use survey::{LogEnd, SurveyReport, SurveyRequest, SurvivorReport, VolumeOwner};
 pub use to_store::ToStore;
 pub use undelete::{Applied, KeyCount, Leases, MAX_NAMED_KEYS, REGISTRY, UndeleteReport, UndeleteRequest};
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ComparedReport, Compression, DrilledReport, Engine, ExitClass, Failure, LatestReport, Lock, Origin, PointReport,
-    Probed, RecallReport,
+    Probed, RecallReport, SurveyReport,
 };
 
 /// Report of an agent in its container's termination message: JSON of less than [`MAX_REPORT_BYTES`]. It is a hint; the
@@ -30,6 +30,8 @@ pub enum Report {
     Compared(ComparedReport),
     /// The agent has drilled a snapshot, with any result.
     Drilled(DrilledReport),
+    /// The agent has read a stopped member's volume, with any result.
+    Surveyed(Box<SurveyReport>),
     /// The agent has published nothing and made nothing startable.
     Failed(FailedReport),
 }

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::{
     CompactRequest, CompareRequest, EtcdFlags, GateRequest, InspectRequest, LatestRequest, LogRequest, ProbeRequest,
-    PruneRequest, RecallRequest, RemoveRequest, RestoreRequest, SaveRequest, StoreFlags, UndeleteRequest,
-    VerifyRequest,
+    PruneRequest, RecallRequest, RemoveRequest, RestoreRequest, SaveRequest, StoreFlags, SurveyRequest,
+    UndeleteRequest, VerifyRequest,
 };
 
 /// Environment variable with the request.
@@ -71,6 +71,8 @@ pub enum Request {
     CompareMembers(CompareRequest),
     /// Rebuilds a member's data from a snapshot.
     Restore(RestoreRequest),
+    /// Reads how far a stopped member's data are.
+    Survey(SurveyRequest),
     /// Puts keys back that a live etcd lacks.
     Undelete(UndeleteRequest),
     /// Decides whether etcd may start, and becomes etcd.
@@ -128,7 +130,7 @@ impl Request {
             Self::Compact(request) => request.store = store,
             Self::Restore(request) => request.store = store,
             Self::Undelete(request) => request.store = store,
-            Self::CompareMembers(_) | Self::Gate(_) => {}
+            Self::CompareMembers(_) | Self::Gate(_) | Self::Survey(_) => {}
         }
     }
 
@@ -147,7 +149,7 @@ impl Request {
             | Self::Compact(CompactRequest { expect_store_id, .. })
             | Self::Restore(RestoreRequest { expect_store_id, .. })
             | Self::Undelete(UndeleteRequest { expect_store_id, .. }) => expect_store_id.as_deref(),
-            Self::CompareMembers(_) | Self::Gate(_) => None,
+            Self::CompareMembers(_) | Self::Gate(_) | Self::Survey(_) => None,
         }
     }
 
@@ -176,6 +178,7 @@ impl Request {
             | Self::Probe(_)
             | Self::CompareMembers(_)
             | Self::Restore(_)
+            | Self::Survey(_)
             | Self::Undelete(_)
             | Self::Gate(_) => None,
         }
@@ -196,7 +199,7 @@ impl Request {
             | Self::CompareMembers(CompareRequest { deadline_seconds, .. }) => *deadline_seconds,
             Self::Restore(RestoreRequest { deadline_seconds, .. })
             | Self::Undelete(UndeleteRequest { deadline_seconds, .. }) => deadline_seconds.unwrap_or_default(),
-            Self::Log(_) | Self::Gate(_) => 0,
+            Self::Log(_) | Self::Gate(_) | Self::Survey(_) => 0,
         }
     }
 }
@@ -276,6 +279,7 @@ mod tests {
             Request::Compact(CompactRequest { scratch: text.into(), ..CompactRequest::default() }),
             Request::CompareMembers(CompareRequest { member_seconds: 7, ..CompareRequest::default() }),
             Request::Restore(RestoreRequest { at_revision: Some(i64::MAX), ..RestoreRequest::default() }),
+            Request::Survey(SurveyRequest { volume: text.into(), json: true }),
             Request::Undelete(UndeleteRequest {
                 prefix: Some(text.to_owned()),
                 leases: Leases::Keep,

@@ -18,6 +18,14 @@ pub fn peak_rss_bytes() -> Option<u64> {
     Some(kib.trim().parse::<u64>().ok()? << 10)
 }
 
+/// Asks a child to end (SIGTERM). A child that has ended already is left alone, as long as nobody has waited for it.
+pub fn terminate(child: u32) -> Result<()> {
+    let asking = "ending a program";
+    let pid = i32::try_from(child).ok().and_then(rustix::process::Pid::from_raw);
+    let pid = pid.ok_or_else(|| io_error(asking)(std::io::ErrorKind::InvalidInput.into()))?;
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).map_err(|error| io_error(asking)(error.into()))
+}
+
 /// Folder of the programs in etcd's own image.
 pub const IMAGES_BIN: &str = "/usr/local/bin";
 

@@ -1,4 +1,4 @@
-//! etcd: its members over gRPC, its program etcdutl, its files on a volume.
+//! etcd: its members over gRPC, its programs, its files on a volume.
 
 pub mod auth_revision;
 pub mod connect;
@@ -12,6 +12,8 @@ pub mod lists;
 pub mod member;
 pub mod members;
 pub mod revisions;
+pub mod server;
 pub mod source;
+pub mod stopped;
 pub mod tls;
 pub mod version;

@@ -105,13 +105,17 @@ fn fields(record: &[u8]) -> Result<(u64, u64, &[u8]), WalError> {
 }
 
 /// A protobuf value of the two kinds in this format.
-enum Value<'a> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// A varint.
     Number(u64),
+    /// Bytes with their length before them.
     Bytes(&'a [u8]),
 }
 
 /// The unread bytes.
-struct Reader<'a>(&'a [u8]);
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
     const SHORT: WalError = WalError::Format("the WAL ends too early");
@@ -137,7 +141,8 @@ impl<'a> Reader<'a> {
         Ok(record)
     }
 
-    fn varint(&mut self) -> Result<u64, WalError> {
+    /// Takes a number.
+    pub fn varint(&mut self) -> Result<u64, WalError> {
         let mut number = 0_u64;
         for shift in (0..64).step_by(7) {
             let byte = u64::from(self.take(1)?.first().copied().unwrap_or(0));
@@ -153,7 +158,8 @@ impl<'a> Reader<'a> {
         Err(WalError::Format("a number is too long"))
     }
 
-    fn field(&mut self) -> Result<(u64, Value<'a>), WalError> {
+    /// Takes a field: its number, and its value.
+    pub fn field(&mut self) -> Result<(u64, Value<'a>), WalError> {
         let tag = self.varint()?;
         let value = match tag & 7 {
             0 => Value::Number(self.varint()?),

@@ -4,10 +4,8 @@
 //! (`verbs/verify/stored.rs`), or a stored snapshot that is also restored and started (`verbs/verify/drill.rs`). The verb never
 //! changes a snapshot. It keeps a proof beside a stored snapshot (`catalog/proof.rs`).
 
-mod child;
 mod compare;
 mod drill;
-mod etcd;
 mod file;
 mod kubernetes;
 mod log;

@@ -136,6 +136,7 @@ fn cut(report: &mut Report) -> bool {
         Report::Probed(probed) => return probed.cut(),
         Report::Compared(compared) => return compared.cut(),
         Report::Drilled(drilled) => return drilled.cut(),
+        Report::Surveyed(surveyed) => return surveyed.cut(),
         // The agent bounds its length, and the operator would never record a run that is cut away.
         Report::Recalled(_) => return false,
     };

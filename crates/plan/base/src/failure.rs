@@ -97,7 +97,8 @@ fn words(end: &ContainerStateTerminated, report: Option<&Report>) -> String {
             | Report::Latest(_)
             | Report::Recalled(_)
             | Report::Compared(_)
-            | Report::Drilled(_),
+            | Report::Drilled(_)
+            | Report::Surveyed(_),
         )
         | None => return last_words(end.message.as_deref().unwrap_or_default().trim(), end),
     };

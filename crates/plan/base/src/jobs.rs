@@ -136,6 +136,7 @@ fn stored(pod: &Pod) -> Option<JobState> {
         | Report::Recalled(_)
         | Report::Compared(_)
         | Report::Drilled(_)
+        | Report::Surveyed(_)
         | Report::Failed(_) => None,
     }
 }

@@ -4,7 +4,7 @@
 //! This file decides which answers the etcd must give: the HashKV computed from the bytes, at the same revision, and the same
 //! number of keys. If the snapshot has authentication enabled, the agent cannot ask: it reads the etcd's database after the
 //! etcd has stopped. The agent checks the programs before and the disk after the drill, because faults of either are no faults
-//! of the snapshot. `etcd.rs` in this folder starts etcd; `kubernetes.rs` decides what a kube-apiserver proves.
+//! of the snapshot. `etcd/src/server/etcd.rs` starts etcd; `kubernetes.rs` decides what a kube-apiserver proves.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,6 @@ use holdfast_layout::manifest::Manifest;
 use holdfast_store::Store;
 
 use super::compare::compare;
-use super::etcd::Etcd;
 use super::kubernetes::{self, Decoder};
 use holdfast_catalog::proof::{Proof, Step};
 use holdfast_catalog::stored::Stored;
@@ -31,6 +30,7 @@ use holdfast_etcd::etcdutl::disk::{OnDisk, other_bytes};
 use holdfast_etcd::etcdutl::{BESIDE_DATABASE, COPIES, Etcdutl, Initial, version_of};
 use holdfast_etcd::hash_kv::{Answer, ask};
 use holdfast_etcd::member::Voter;
+use holdfast_etcd::server::etcd::{Etcd, Work, starts_within};
 use holdfast_etcd::version::check_version;
 use holdfast_format::crypt::Identities;
 use holdfast_gate::data_dir::DATABASE;
@@ -138,8 +138,8 @@ impl Drill {
         proof: &mut Proof,
     ) -> Result<()> {
         let began = Instant::now();
-        let etcd = self.etcd.insert(Etcd::spawn(&self.program, data, self.scratch.join("etcd.log"))?);
-        let ready = etcd.ready(db_bytes).await?;
+        let etcd = self.etcd.insert(Etcd::spawn(Work::Serve, &self.program, data, self.scratch.join("etcd.log"))?);
+        let ready = etcd.ready(starts_within(db_bytes), 0).await?;
         proof.serve_seconds = Some(seconds_since(began));
         proof.etcd_version = Some(ready.version.clone());
         proof.proven.push(Step::Restored);

@@ -67,7 +67,8 @@ fn published_nothing(pod: &Pod) -> bool {
             | Report::Latest(_)
             | Report::Recalled(_)
             | Report::Compared(_)
-            | Report::Drilled(_),
+            | Report::Drilled(_)
+            | Report::Surveyed(_),
         )
         | None => false,
     }

@@ -17,8 +17,8 @@ use rcgen::{CertificateParams, KeyPair};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
-use super::super::child::{TAKEN, TRIES, classify_failed_start, log_text, ports, spawn_server, stop_server};
 use super::api::Api;
+use holdfast_etcd::server::child::{TAKEN, TRIES, classify_failed_start, log_text, ports, spawn_server, stop_server};
 
 /// Time until a kube-apiserver is ready that has the smallest share of a busy node's CPU.
 const READY_WITHIN: Duration = Duration::from_mins(5);
@@ -148,7 +148,7 @@ fn start(setup: &Setup<'_>, certificate: &str, token: &str) -> Result<(Child, Ap
         .arg("--disable-admission-plugins=MutatingAdmissionWebhook,ValidatingAdmissionWebhook")
         .arg("--enable-priority-and-fairness=false")
         .arg("--profiling=false");
-    let child = spawn_server("kube-apiserver", program, &mut command, &folder.join(LOG))?;
+    let child = spawn_server("kube-apiserver", program, &mut command, [], &folder.join(LOG))?;
     Ok((child, Api::new(port, certificate, token)?))
 }
 

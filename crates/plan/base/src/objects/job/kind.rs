@@ -203,7 +203,11 @@ impl Kind {
             Request::Compact(_) => Self::Compact,
             Request::Undelete(_) => Self::Undelete,
             Request::Verify(request) if request.latest => Self::Drill,
-            Request::Verify(_) | Request::CompareMembers(_) | Request::Restore(_) | Request::Gate(_) => Self::Rehearse,
+            Request::Verify(_)
+            | Request::CompareMembers(_)
+            | Request::Restore(_)
+            | Request::Survey(_)
+            | Request::Gate(_) => Self::Rehearse,
         }
     }
 

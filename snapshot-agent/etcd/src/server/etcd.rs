@@ -1,7 +1,11 @@
-//! The etcd process of a drill, stopped at the end.
+//! An etcd process that a verb starts on data of its own, and ends.
 //!
 //! This file decides the flags of etcd, and when the answer comes from this etcd: the ports are free when the agent chooses them,
-//! and the etcd of another drill may take them first. etcd does not sync its files, which are removed afterwards.
+//! and another etcd of this machine may take them first. etcd does not sync its files: a drill removes them afterwards, and a
+//! restore syncs them before they count.
+//!
+//! The etcd that replays a survivor's log has the IDs of a member that others may still know. So it must reach none of them: its
+//! ports are on loopback, and its connections to the members in its data go to a proxy that does not exist.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -12,13 +16,14 @@ use holdfast_contract::error::{Error, Result, io_error};
 use holdfast_contract::{EtcdFlags, ExitClass, Origin, hex_id};
 use serde::Deserialize;
 use tokio::process::{Child, Command};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::child::{TAKEN, TRIES, classify_failed_start, log_text, ports, spawn_server, stop_server};
-use holdfast_etcd::connect::Dialer;
-use holdfast_etcd::etcdutl::output::classify_output;
+use crate::connect::Dialer;
+use crate::etcdutl::output::classify_output;
 use holdfast_gate::data_dir::WAL;
 use holdfast_gate::wal::{self, Metadata};
+use holdfast_io::process::terminate;
 
 /// Time that etcd needs before it opens its database, and the speed of the slowest disk.
 const START_BASE: Duration = Duration::from_mins(1);
@@ -30,11 +35,28 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// The header in which etcd sends its cluster's ID to peers.
 const CLUSTER_ID: &str = "x-etcd-cluster-id";
 
+/// etcd commits its last batch and closes its database: seconds, on the slowest disk.
+const ENDS_WITHIN: Duration = Duration::from_mins(1);
+
+/// Proxy of an etcd that must reach no member. Nothing listens at the port (9, discard), and Go takes a proxy for every address
+/// but those of loopback (net/http: `ProxyFromEnvironment`; etcd: client/pkg/transport/transport.go).
+const NO_WAY_OUT: &str = "http://127.0.0.1:9";
+
 /// Pause between two requests.
 const INTERVAL: Duration = Duration::from_millis(50);
 
+/// Reason for which a verb starts an etcd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// It serves data that were restored with a unique token.
+    Serve,
+    /// It applies the log of a survivor's copied data, alone.
+    Replay,
+}
+
 /// A running etcd.
-pub(super) struct Etcd {
+pub struct Etcd {
+    work: Work,
     program: PathBuf,
     data: PathBuf,
     log: PathBuf,
@@ -51,33 +73,45 @@ struct Urls {
 }
 
 /// An etcd that answers.
-pub(super) struct Ready {
+pub struct Ready {
     /// A connected client; `None`: etcd requires a user.
-    pub(super) client: Option<Client>,
-    pub(super) endpoint: String,
-    pub(super) member_id: u64,
-    pub(super) version: String,
+    pub client: Option<Client>,
+    /// Its client URL.
+    pub endpoint: String,
+    /// ID of its member.
+    pub member_id: u64,
+    /// Its version.
+    pub version: String,
 }
 
 impl Etcd {
-    /// Starts an etcd on a data directory that was restored with a unique token.
-    pub(super) fn spawn(program: &Path, data: &Path, log: PathBuf) -> Result<Self> {
+    /// Starts an etcd on a data directory.
+    pub fn spawn(work: Work, program: &Path, data: &Path, log: PathBuf) -> Result<Self> {
         let ids = wal::metadata_of(&data.join(WAL));
-        let ids = ids.ok().flatten().ok_or_else(|| Error::transient("etcdutl has left no WAL"))?;
-        let (child, at) = spawn(program, data, &log)?;
-        Ok(Self { program: program.to_owned(), data: data.to_owned(), log, ids, child, at })
+        let ids = ids.ok().flatten().ok_or_else(|| Error::transient("the data directory has no WAL"))?;
+        let (child, at) = spawn(work, program, data, &log)?;
+        Ok(Self { work, program: program.to_owned(), data: data.to_owned(), log, ids, child, at })
     }
 
-    /// Waits until etcd has elected itself leader.
-    pub(super) async fn ready(&mut self, db_bytes: u64) -> Result<Ready> {
-        let within = START_BASE + Duration::from_secs(db_bytes / START_BYTES_PER_SECOND);
+    /// Returns the process ID.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Waits until etcd has elected itself leader and has applied this Raft index.
+    ///
+    /// With authentication on, etcd does not name the index. It is healthy then, which is a linearizable read: a leader serves it
+    /// after it has applied every entry that was committed before.
+    pub async fn ready(&mut self, within: Duration, index: u64) -> Result<Ready> {
         let until = Instant::now() + within;
         let mut tries = TRIES;
         loop {
             let endpoint = self.at.client.clone();
             let flags = EtcdFlags { endpoints: vec![endpoint.clone()], ..EtcdFlags::default() };
             match Dialer::from_flags(&flags)?.dial(&endpoint).await {
-                Ok((client, status)) if status.leader() != 0 && is_of(&status, self.ids) => {
+                Ok((client, status))
+                    if status.leader() != 0 && is_of(&status, self.ids) && status.raft_applied_index() >= index =>
+                {
                     let (member_id, version) = (self.ids.member_id, status.version().to_owned());
                     return Ok(Ready { client: Some(client), endpoint, member_id, version });
                 }
@@ -92,9 +126,9 @@ impl Etcd {
                 let log = log_text(&self.log);
                 tries -= 1;
                 if !log.contains(TAKEN) || tries == 0 {
-                    return Err(not_started(status, &log));
+                    return Err(not_started(self.work, status, &log));
                 }
-                (self.child, self.at) = spawn(&self.program, &self.data, &self.log)?;
+                (self.child, self.at) = spawn(self.work, &self.program, &self.data, &self.log)?;
             }
             if Instant::now() > until {
                 let (_, line) = classify_output(&log_text(&self.log));
@@ -105,9 +139,27 @@ impl Etcd {
     }
 
     /// Kills etcd, and returns after it has ended.
-    pub(super) async fn stop(self) {
+    pub async fn stop(self) {
         stop_server("etcd", self.child).await;
     }
+
+    /// Ends etcd with its database closed, and returns after it has ended.
+    pub async fn end(mut self) -> Result<()> {
+        if let Some(pid) = self.child.id() {
+            terminate(pid)?;
+        }
+        let Ok(ended) = timeout(ENDS_WITHIN, self.child.wait()).await else {
+            self.stop().await;
+            let seconds = ENDS_WITHIN.as_secs();
+            return Err(Error::deadline(format!("etcd did not end within {seconds} s after SIGTERM")));
+        };
+        ended.map(drop).map_err(io_error("waiting for etcd"))
+    }
+}
+
+/// Returns the time that etcd may take for a start on a database of this size.
+pub const fn starts_within(db_bytes: u64) -> Duration {
+    START_BASE.saturating_add(Duration::from_secs(db_bytes / START_BYTES_PER_SECOND))
 }
 
 /// Whether this is an answer of the member with these IDs.
@@ -116,7 +168,7 @@ fn is_of(status: &StatusResponse, ids: Metadata) -> bool {
     status.header().is_some_and(|header| (header.cluster_id(), header.member_id()) == (cluster_id, member_id))
 }
 
-fn spawn(program: &Path, data: &Path, log: &Path) -> Result<(Child, Urls)> {
+fn spawn(work: Work, program: &Path, data: &Path, log: &Path) -> Result<(Child, Urls)> {
     let [client, peer] = ports().map_err(io_error("choosing ports for etcd"))?;
     let (client, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
     let mut folder = std::ffi::OsString::from("--data-dir=");
@@ -134,7 +186,13 @@ fn spawn(program: &Path, data: &Path, log: &Path) -> Result<(Child, Urls)> {
         // The cluster's quota may be larger than the default.
         .arg("--quota-backend-bytes=-1")
         .arg("--log-level=warn");
-    let child = spawn_server("etcd", program, &mut command, log)?;
+    let mut proxies = &[][..];
+    if work == Work::Replay {
+        command.arg("--force-new-cluster");
+        proxies = &["HTTP_PROXY", "HTTPS_PROXY"];
+    }
+    let variables = proxies.iter().map(|name| (*name, NO_WAY_OUT));
+    let child = spawn_server("etcd", program, &mut command, variables, log)?;
     Ok((child, Urls { client, peer }))
 }
 
@@ -169,16 +227,16 @@ async fn get(client: &reqwest::Client, url: &str, path: &str) -> reqwest::Result
 }
 
 /// Returns the error of a failed start.
-fn not_started(status: ExitStatus, log: &str) -> Error {
+fn not_started(work: Work, status: ExitStatus, log: &str) -> Error {
     let (class, line) = classify_failed_start(log);
-    Error::new(
-        class,
-        format!(
+    let message = match work {
+        Work::Serve => format!(
             "etcd does not start on the restored data ({status}): {line}. This machine may be the cause, so the agent \
              stores no proof"
         ),
-    )
-    .with_origin(Origin::Own)
+        Work::Replay => format!("etcd does not start on the copy of the survivor's data ({status}): {line}"),
+    };
+    Error::new(class, message).with_origin(Origin::Own)
 }
 
 #[cfg(test)]
@@ -197,7 +255,7 @@ mod tests {
             (9, "", ExitClass::Transient),
             (1 << 8, "write wal: no space left on device\n", ExitClass::Full),
         ] {
-            let error = not_started(ExitStatus::from_raw(raw), said);
+            let error = not_started(Work::Serve, ExitStatus::from_raw(raw), said);
             assert_eq!(error.class(), class, "{error}");
             assert!(error.message().contains(said.lines().next().unwrap_or("no output")), "{error}");
         }
