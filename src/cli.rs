@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use clap::builder::NonEmptyStringValueParser;
+use clap::builder::{ArgPredicate, NonEmptyStringValueParser};
 use clap::{Arg, ArgAction, Args, Parser, Subcommand, ValueEnum};
 use holdfast_api::cluster::is_repository;
 use holdfast_api::name::LocalRef;
@@ -474,6 +474,11 @@ pub enum Agent {
     /// startable.
     #[command(
         after_help = RESTORE_EXAMPLES,
+        mut_arg("url", |url| {
+            // A restore from a survivor's volume connects to no store: the empty URL means no store.
+            let url = url.required(false).required_unless_present("from_volume");
+            url.default_value_if("from_volume", ArgPredicate::IsPresent, "")
+        }),
         mut_arg("member_uid", of_the_operator),
         mut_arg("claim_uid", of_the_operator),
         mut_arg("restore_uid", of_the_operator)

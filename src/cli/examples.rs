@@ -161,7 +161,12 @@ Examples:
       --volume /var/lib/etcd --member-name m1 \\
       --initial-cluster m1=http://127.0.0.1:2380 --cluster-token restored-1
 
-  An encrypted snapshot also needs --age-identity-dir, a folder of identity files.";
+  An encrypted snapshot also needs --age-identity-dir, a folder of identity files.
+
+  From the volume of a stopped member, after a majority of its cluster is lost for good:
+    holdfast agent restore --from-volume /mnt/survivor --volume /var/lib/etcd \\
+      --member-name m1 --initial-cluster m1=http://127.0.0.1:2380 \\
+      --cluster-token returned-1";
 
 /// Surveys every volume that is left.
 pub(super) const SURVEY_EXAMPLES: &str = "\

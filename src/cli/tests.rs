@@ -421,6 +421,29 @@ fn a_restore_by_hand_needs_no_uid_and_the_gate_does() {
 }
 
 #[test]
+fn a_restore_is_from_a_store_or_from_a_volume() {
+    let rest = ["--volume=/v", "--initial-cluster=m=http://m", "--cluster-token=t", "--member-name=m"];
+    let restore = |from: &[&str]| match parse(&[&["agent", "restore"], from, &rest[..]].concat())? {
+        Command::Agent(Agent::Restore(request)) => Ok(request),
+        other => Err(format!("{other:?}")),
+    };
+    let request = restore(&["--from-volume=/mnt", "--etcd=/bin/etcd"]).unwrap();
+    assert_eq!((request.store.url.as_str(), request.key.as_str()), ("", ""));
+    assert_eq!((request.from_volume, request.etcd), (Some("/mnt".into()), Some("/bin/etcd".into())));
+    assert_eq!(restore(&["--store=s3://b", "--key=k"]).unwrap().from_volume, None);
+    for from in [&[][..], &["--store=s3://b"], &["--key=k"]] {
+        let missing = restore(from).unwrap_err();
+        assert!(missing.contains("required"), "{from:?}: {missing}");
+    }
+    for more in ["--store=s3://b", "--key=k", "--s3-region=x", "--at-revision=7", "--allow-unverified"] {
+        let both = restore(&["--from-volume=/mnt", more]).unwrap_err();
+        assert!(both.contains("cannot be used with"), "{more}: {both}");
+    }
+    let lonely = restore(&["--store=s3://b", "--key=k", "--etcd=/bin/etcd"]).unwrap_err();
+    assert!(lonely.contains("--from-volume"), "{lonely}");
+}
+
+#[test]
 fn a_dry_run_needs_no_store() {
     let save = ["agent", "save", "--endpoints=a:2379", "--namespace=n", "--cluster=c"];
     assert!(parse(&save).unwrap_err().contains("--store"));

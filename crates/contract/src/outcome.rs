@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ComparedReport, Compression, DrilledReport, Engine, ExitClass, Failure, LatestReport, Lock, Origin, PointReport,
-    Probed, RecallReport, SurveyReport,
+    Probed, RecallReport, SurveyReport, SurvivorReport,
 };
 
 /// Report of an agent in its container's termination message: JSON of less than [`MAX_REPORT_BYTES`]. It is a hint; the
@@ -195,11 +195,11 @@ pub(super) fn halve(words: &mut String) -> bool {
 pub struct RestoredReport {
     /// UID of the restore attempt.
     pub restore_uid: String,
-    /// URI of the data object, without credentials.
+    /// URI of the data object, without credentials; `volume:DIR` for a survivor's volume.
     pub uri: String,
     /// Bytes of the database.
     pub db_bytes: u64,
-    /// sha256 (hex) of the database.
+    /// sha256 (hex) of the database; for a survivor's volume of the database on it, before the log was replayed.
     pub sha256: String,
     /// Time of the snapshot (RFC 3339).
     pub taken_at: String,
@@ -217,6 +217,9 @@ pub struct RestoredReport {
     /// The point in time, if the restore continued the snapshot with a log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub point: Option<Box<PointReport>>,
+    /// The survivor's volume, if the restore used one instead of a snapshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub survivor: Option<Box<SurvivorReport>>,
     /// Contents beside keys; absent if the contents were not proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub came_along: Option<CameAlong>,

@@ -279,6 +279,7 @@ mod tests {
             Request::Compact(CompactRequest { scratch: text.into(), ..CompactRequest::default() }),
             Request::CompareMembers(CompareRequest { member_seconds: 7, ..CompareRequest::default() }),
             Request::Restore(RestoreRequest { at_revision: Some(i64::MAX), ..RestoreRequest::default() }),
+            Request::Restore(RestoreRequest { from_volume: Some(text.into()), ..RestoreRequest::default() }),
             Request::Survey(SurveyRequest { volume: text.into(), json: true }),
             Request::Undelete(UndeleteRequest {
                 prefix: Some(text.to_owned()),

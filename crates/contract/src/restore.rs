@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::ArgPredicate;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -72,8 +73,14 @@ pub struct RestoreRequest {
     /// a manifest (of etcdctl, or of another operator), plain or packed with gzip, zstd or age. With --at-revision or
     /// --at-time: the folder of the lineage, `<namespace>/<cluster>/<lineage>`, whose newest fitting snapshot the agent
     /// takes, or one snapshot of it.
-    #[arg(long)]
+    #[arg(long, required_unless_present = "from_volume", default_value_if("from_volume", ArgPredicate::IsPresent, ""))]
     pub key: String,
+    /// Instead of a snapshot: the volume of a stopped member of a cluster that has lost its quorum for good, the folder
+    /// with etcd's data directory `data`, or etcd's data directory itself. The agent copies the member's data and applies
+    /// its whole log to the copy, also the entries that the member does not know as committed; it never writes to this
+    /// folder, which may be mounted read-only. `agent survey` shows which member has the most.
+    #[arg(long, value_name = "DIR", conflicts_with_all = FROM_A_STORE)]
+    pub from_volume: Option<PathBuf>,
     /// Restore the state at this revision: a snapshot before it, and the lineage's log from there on.
     #[arg(long, value_name = "REVISION", conflicts_with = "at_time", value_parser = clap::value_parser!(i64).range(1..))]
     pub at_revision: Option<i64>,
@@ -112,6 +119,9 @@ pub struct RestoreRequest {
     /// looked for in PATH.
     #[arg(long, default_value = "/usr/local/bin/etcdutl")]
     pub etcdutl: PathBuf,
+    /// Path of `etcd` of the same version, which applies the log of --from-volume. Default: PATH, then /usr/local/bin.
+    #[arg(long, value_name = "PATH", requires = "from_volume")]
+    pub etcd: Option<PathBuf>,
     /// How the agent builds the data directory.
     #[arg(long, value_enum, default_value_t)]
     pub engine: Engine,
@@ -221,6 +231,19 @@ pub enum PointProof {
     /// HashKV of the key space equals that of a live member at this revision.
     HashKV,
 }
+
+/// Flags of a restore that only a store gives a meaning; `StoreFlags` is clap's name of all store flags together.
+const FROM_A_STORE: [&str; 9] = [
+    "StoreFlags",
+    "key",
+    "at_revision",
+    "at_time",
+    "allow_auth_changed",
+    "expect_sha256",
+    "expect_store_id",
+    "age_identity_dirs",
+    "allow_unverified",
+];
 
 impl RestoreRequest {
     /// Returns the requested point in time; `None`: the snapshot itself.

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use holdfast_contract::error::{Error, Result, may_pass};
-use holdfast_contract::{CameAlong, IdentityFlags, PointReport};
+use holdfast_contract::{CameAlong, IdentityFlags, PointReport, SurvivorReport};
 use holdfast_io::files;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -96,6 +96,9 @@ pub struct Restored {
     /// The point in time, if the restore continued the snapshot with a log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub point: Option<Box<PointReport>>,
+    /// The survivor, if its volume was the source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub survivor: Option<Box<SurvivorReport>>,
     /// Contents beside keys; absent if the contents were not proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub came_along: Option<CameAlong>,

@@ -1,11 +1,11 @@
-//! `agent restore`: rebuilds one seed member's data directory from one stored snapshot.
+//! `agent restore`: rebuilds one seed member's data directory from one stored snapshot, or from a survivor's volume.
 //!
 //! This file decides the order. Everything happens in a staging folder that etcd does not read, and one rename at the end makes
 //! the volume startable: etcd cannot start an unfinished restore. Every step can be repeated; on a complete volume the run ends
 //! before it reads a Secret or a store. Hash checks are never skipped.
 //!
-//! `from_manifest.rs` restores a snapshot with a manifest, `from_file.rs` a file without. `volume.rs` judges the volume,
-//! `graft.rs` runs the engine that writes once, `contents.rs` judges users and members, `bump.rs` computes the revision bump,
+//! `from_manifest.rs` restores a snapshot with a manifest, `from_file.rs` a file without, and `from_volume.rs` the data of a
+//! stopped member after its cluster has lost its quorum. `volume.rs` judges the volume, `graft.rs` runs the engine that writes once, `contents.rs` judges users and members, `bump.rs` computes the revision bump,
 //! `quota.rs` compares the database with the quota, and `refused.rs` keeps a refusal for the next start. For a point in time
 //! `point.rs` chooses the snapshot and the log, `passes.rs` reads the log, and `replay.rs` continues the one with the other.
 //! `etcd/etcdutl.rs` runs etcdutl, and `etcd/etcdutl/output.rs` reads its output.
@@ -15,6 +15,7 @@ pub mod compact;
 mod contents;
 mod from_file;
 mod from_manifest;
+mod from_volume;
 mod graft;
 mod moment;
 mod passes;
@@ -44,6 +45,7 @@ use holdfast_verbs_common::progress_server;
 
 use from_file::FileSnapshot;
 use from_manifest::{Ends, ManifestSnapshot, Placed};
+use from_volume::Survivor;
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::{Engine, MAY_START_EMPTY, Origin, Point, RestoreRequest, RestoredReport, hex_id};
 use holdfast_io::files;
@@ -64,6 +66,7 @@ pub fn run(request: RestoreRequest) -> BoxFuture<'static, Result<RestoredReport>
 async fn restore(request: RestoreRequest) -> Result<RestoredReport> {
     let since = Instant::now();
     let request = RestoreRequest { etcdutl: program_at(request.etcdutl), ..request };
+    from_volume::check(&request)?;
     let volume = Volume::alone(&request.volume).await?;
     match volume.state()? {
         State::Identified(identity) => return report_complete(&volume, &request, &identity, since),
@@ -129,6 +132,12 @@ async fn publish(rebuilt: Rebuilt) -> Result<(Restored, Engine, Option<String>)>
 /// Makes the data directory in the staging folder of an empty volume.
 async fn rebuild(request: &RestoreRequest, volume: &Volume, found: &Found) -> Result<Rebuilt> {
     let initial = Initial::parse(request)?;
+    if let Some(folder) = &request.from_volume {
+        let etcdutl = Etcdutl::find(&request.etcdutl).await?;
+        let survivor = Survivor::find(folder, request, etcdutl.version()).await?;
+        let (source, etcdutl) = (Source::Volume(Box::new(survivor)), etcdutl.holding(volume.lock()?));
+        return RestoreRun { request, volume, found, store: None, source, point: None, etcdutl, initial }.run().await;
+    }
     foreign::check(&request.key)?;
     let store = Store::open(&request.store)?;
     // These steps wait for different servers, so they run at once; errors keep this order. The store ID comes before any data
@@ -152,8 +161,9 @@ async fn rebuild(request: &RestoreRequest, volume: &Volume, found: &Found) -> Re
             }
         }
         Source::File(chosen) => _ = found.file.get_or_init(|| chosen.stat().clone()),
+        Source::Volume(_) => {}
     }
-    RestoreRun { request, volume, found, store: &store, source, point, etcdutl, initial }.run().await
+    RestoreRun { request, volume, found, store: Some(&store), source, point, etcdutl, initial }.run().await
 }
 
 /// The inputs of a rebuild, all checked.
@@ -161,7 +171,8 @@ struct RestoreRun<'a> {
     request: &'a RestoreRequest,
     volume: &'a Volume,
     found: &'a Found,
-    store: &'a Store,
+    /// `None`: the source is a volume.
+    store: Option<&'a Store>,
     source: Source,
     /// The log that continues the snapshot.
     point: Option<Chosen>,
@@ -189,6 +200,11 @@ const fn largest(engine: Engine, room: u64) -> u64 {
 }
 
 impl RestoreRun<'_> {
+    /// Returns the store of a snapshot.
+    fn store(&self) -> Result<&Store> {
+        self.store.ok_or_else(|| Error::config("the request names no store"))
+    }
+
     /// Runs the steps that write, all in the staging folder.
     async fn run(&self) -> Result<Rebuilt> {
         let (staging, restored, engine, fell_back) = match self.request.engine {
@@ -220,7 +236,7 @@ impl RestoreRun<'_> {
     /// Returns the space that an engine needs, and the alternative that needs less, if the request did not choose it. Before
     /// the log is read, the snapshot alone.
     fn needs(&self, engine: Engine) -> Room {
-        let snapshot = Size { least: 0, likely: self.source.db_bytes(), beside: 0 };
+        let snapshot = Size { least: 0, likely: self.source.db_bytes(), beside: self.source.beside() };
         let merged = self.found.merged.get();
         let Size { likely, beside, .. } = merged.copied().unwrap_or(snapshot);
         let copies = if self.point.is_some() && merged.is_none() { 1 } else { COPIES };
@@ -289,11 +305,17 @@ impl RestoreRun<'_> {
                 // For a packed file the size is known from here on.
                 (restored, bump, source.db_bytes(), chosen.has_trailer())
             }
+            Source::Volume(survivor) => {
+                drop(file);
+                let (restored, bump, _) = survivor.place(self, staging, &snapshot).await?;
+                let db_bytes = restored.db_bytes;
+                (restored, bump, db_bytes, false)
+            }
         };
         let made = etcdutl.restore(&snapshot, &staging.data(), initial, db_bytes, bump, trailer).await;
         match made {
-            // The merged file has no sha256 to compare with.
-            Err(error) if self.point.is_some() => return Err(error),
+            // A merged or replayed file has no sha256 to compare with.
+            Err(error) if self.point.is_some() || self.store.is_none() => return Err(error),
             Err(error) => {
                 let (sha256, disk) = (restored.sha256, disk_of(self.request));
                 return Err(OnDisk::at(&snapshot, db_bytes, sha256, trailer, disk)?.blame(error).await);
@@ -345,8 +367,15 @@ fn asked_of(restored: &Restored) -> Option<Point> {
 
 /// Returns the difference between the finished restore and this request: a user may reuse a UID.
 fn find_difference(restored: &Restored, request: &RestoreRequest) -> Result<Option<String>> {
-    let key = Key::of_object(&request.key).map_err(|error| holdfast_store::layout(&error))?.to_string();
-    let is_it = restored.uri.ends_with(&format!("/{key}")) || restored.uri.contains(&format!("/{key}/"));
+    let (key, is_it) = if let Some(folder) = &request.from_volume {
+        let uri = from_volume::uri(folder);
+        let is_it = restored.uri == uri;
+        (uri, is_it)
+    } else {
+        let key = Key::of_object(&request.key).map_err(|error| holdfast_store::layout(&error))?.to_string();
+        let is_it = restored.uri.ends_with(&format!("/{key}")) || restored.uri.contains(&format!("/{key}/"));
+        (key, is_it)
+    };
     let bump = request.revision_bump;
     Ok(match &request.expect_sha256 {
         _ if !is_it => Some(format!("it holds {}, not {key}", restored.uri)),
@@ -385,10 +414,11 @@ fn check_permit(request: &RestoreRequest) -> Result<()> {
     )))
 }
 
-/// The snapshot to restore. Its data is not read yet.
+/// The data to restore. Their contents are not read yet.
 enum Source {
     Manifest(Box<ManifestSnapshot>),
     File(FileSnapshot),
+    Volume(Box<Survivor>),
 }
 
 /// Finds the snapshot, and for a point in time the log that continues it.
@@ -413,6 +443,15 @@ impl Source {
         match self {
             Self::Manifest(chosen) => chosen.db_bytes(),
             Self::File(chosen) => chosen.db_bytes(),
+            Self::Volume(survivor) => survivor.likely_bytes(),
+        }
+    }
+
+    /// Returns the bytes that the source needs on the volume beside its database.
+    fn beside(&self) -> u64 {
+        match self {
+            Self::Manifest(_) | Self::File(_) => 0,
+            Self::Volume(survivor) => survivor.log_bytes(),
         }
     }
 }
@@ -443,6 +482,7 @@ fn report(restored: Restored, already: bool, since: Instant) -> RestoredReport {
         revision,
         revision_bump,
         point,
+        survivor,
         came_along,
         not_compared,
         other: _,
@@ -459,6 +499,7 @@ fn report(restored: Restored, already: bool, since: Instant) -> RestoredReport {
         revision,
         revision_bump,
         point,
+        survivor,
         came_along,
         not_compared,
         engine: None,

@@ -77,6 +77,7 @@ mod space;
 mod store_tls;
 mod stores;
 mod support;
+mod survivor;
 mod syncs;
 mod tls;
 mod tls_kinds;

@@ -325,13 +325,19 @@ impl Etcd {
 
     /// Starts three members of one cluster.
     pub(crate) async fn three() -> Vec<Self> {
-        let peers: Vec<_> = (0..3).map(|i| (format!("m{i}"), format!("http://127.0.0.1:{}", free_port()))).collect();
+        Self::three_by(bin("etcd"), "127.0.0.1", &[]).await
+    }
+
+    /// Starts three members of one cluster by this program, with these flags more; their peers are at this address.
+    pub(crate) async fn three_by(program: PathBuf, host: &str, more: &[&str]) -> Vec<Self> {
+        let peers: Vec<_> = (0..3).map(|i| (format!("m{i}"), format!("http://{host}:{}", free_port()))).collect();
         let all: Vec<_> = peers.iter().map(|(name, peer)| format!("{name}={peer}")).collect();
         let all = format!("--initial-cluster={}", all.join(","));
+        let more: Vec<_> = [all.as_str()].into_iter().chain(more.iter().copied()).collect();
         let starts = peers.iter().map(async |(name, peer)| {
             let folder = tempfile::tempdir().unwrap();
             let data = folder.path().join("data");
-            Self::on(folder, &data, name, peer, &[&all]).await
+            Self::run(program.clone(), folder, &data, name, peer, &more).await
         });
         futures::future::join_all(starts).await
     }
@@ -339,6 +345,11 @@ impl Etcd {
     /// Its peer URL.
     pub(crate) fn peer(&self) -> &str {
         &self.peer
+    }
+
+    /// Its data directory.
+    pub(crate) fn data(&self) -> &Path {
+        &self.data
     }
 
     /// Path of its database.

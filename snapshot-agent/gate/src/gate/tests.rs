@@ -35,6 +35,7 @@ fn restored() -> Restored {
         revision: Some(9),
         revision_bump: 0,
         point: None,
+        survivor: None,
         came_along: None,
         not_compared: None,
         restore_uid: "restore-1".to_owned(),

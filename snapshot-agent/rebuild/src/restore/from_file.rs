@@ -84,7 +84,7 @@ impl FileSnapshot {
 
     /// Writes the database to this file, and returns the file's hash.
     async fn fetch(&self, run: &RestoreRun<'_>, (path, file): (&Path, File)) -> Result<(Hasher, File)> {
-        let RestoreRun { request, store, .. } = run;
+        let (request, store) = (run.request, run.store()?);
         let uri = store.uri(&self.key);
         let progress = Progress::new("reading the snapshot", self.stat.bytes);
         let stall = Duration::from_secs(request.stall_seconds.into());
@@ -185,8 +185,8 @@ impl FileSnapshot {
 
     /// Downloads and proves the file, and returns the bump for etcdutl.
     pub(super) async fn download(&self, run: &RestoreRun<'_>, (path, file): (&Path, File)) -> Result<(Restored, u64)> {
-        let RestoreRun { request, store, etcdutl, found: looked, .. } = run;
-        let uri = store.uri(&self.key);
+        let RestoreRun { request, etcdutl, found: looked, .. } = run;
+        let uri = run.store()?.uri(&self.key);
         let (hasher, file) = self.fetch(run, (path, file)).await?;
         let (db_bytes, trailer) = self.facts();
         let sha256 = if trailer {
@@ -237,6 +237,7 @@ impl FileSnapshot {
             revision: Some(found.revision),
             revision_bump: request.revision_bump,
             point: None,
+            survivor: None,
             came_along: None,
             not_compared: None,
             other: serde_json::Map::new(),
@@ -249,11 +250,15 @@ impl FileSnapshot {
     /// not kept, so two more downloads are compared.
     async fn confirm(&self, run: &RestoreRun<'_>, file: File, error: Error) -> Error {
         let stall = Duration::from_secs(run.request.stall_seconds.into());
+        let store = match run.store() {
+            Ok(store) => store,
+            Err(error) => return error,
+        };
         let first = match digest_of(file).await {
             Ok(first) => Some(first).filter(|(bytes, _)| *bytes == self.stat.bytes),
             Err(unread) => return unread,
         };
-        reread::of_data(run.store, &self.key, (first, None), error, stall).await
+        reread::of_data(store, &self.key, (first, None), error, stall).await
     }
 
     /// Reads the whole tree. Also returns its bytes up to the high-water mark.

@@ -125,15 +125,15 @@ impl ManifestSnapshot {
         match self.download_once(run, file, ends).await {
             Err(error) => {
                 let stall = Duration::from_secs(run.request.stall_seconds.into());
-                Err(self.stored.confirm(run.store, error, stall).await)
+                Err(self.stored.confirm(run.store()?, error, stall).await)
             }
             placed => placed,
         }
     }
 
     async fn download_once(&self, run: &RestoreRun<'_>, file: File, ends: Ends) -> Result<Placed> {
-        let RestoreRun { request, store, etcdutl, found: looked, .. } = run;
-        let file = Arc::new(file);
+        let RestoreRun { request, etcdutl, found: looked, .. } = run;
+        let (store, file) = (run.store()?, Arc::new(file));
         let placing = Placing::begin(&file, self.db_bytes(), ends, self.stored.scan_options());
         let stall = Duration::from_secs(request.stall_seconds.into());
         let placing = self.stored.unpack(store, self.identities.clone(), placing, stall).await?;
@@ -160,6 +160,7 @@ impl ManifestSnapshot {
             revision: manifest.contents.as_ref().map(|contents| contents.revision),
             revision_bump: request.revision_bump,
             point: None,
+            survivor: None,
             came_along: manifest.contents.as_ref().map(CameAlong::from),
             not_compared,
             other: serde_json::Map::new(),

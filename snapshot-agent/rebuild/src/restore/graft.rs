@@ -69,6 +69,11 @@ async fn rebuild_in(run: &RestoreRun<'_>, staging: &Staging) -> Result<Restored,
             file.set_len(chosen.db_bytes()).map_err(trouble(WRITING))?;
             Placed { restored, bump, db_bytes: chosen.db_bytes(), file: Arc::new(file), writeback: None }
         }
+        Source::Volume(survivor) => {
+            drop(file);
+            let (restored, bump, file) = survivor.place(run, staging, &path).await?;
+            Placed { bump, db_bytes: restored.db_bytes, restored, file: Arc::new(file), writeback: None }
+        }
     };
     let stock = restore_small(run, staging, (Arc::clone(&file), db_bytes), bump).await;
     // After a failure too: until the write-back ends the file keeps its space, which the restore with etcdutl needs.

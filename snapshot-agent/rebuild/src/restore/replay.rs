@@ -140,7 +140,7 @@ pub(super) async fn continue_snapshot(
     placed: Placed,
 ) -> Result<Placed> {
     let Some(chosen) = &run.point else { return Ok(placed) };
-    let RestoreRun { request, store, .. } = run;
+    let (request, store) = (run.request, run.store()?);
     let Placed { mut restored, file, mut writeback, db_bytes, .. } = placed;
     let settings = Settings {
         users: if request.allow_auth_changed { AuthChange::Allowed } else { AuthChange::Refused },

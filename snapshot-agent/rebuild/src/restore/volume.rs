@@ -286,6 +286,11 @@ impl Staging {
         Ok((path, file.map_err(trouble("making the snapshot's file"))?))
     }
 
+    /// Returns the folder for the copy of a survivor's data.
+    pub(super) fn survivor(&self) -> PathBuf {
+        self.path.join("survivor")
+    }
+
     /// Returns the data directory, which etcdutl insists on creating.
     pub(super) fn data(&self) -> PathBuf {
         self.path.join(DATA_DIR)

@@ -3,7 +3,9 @@
 //! This file decides the wording only. All facts come from the report, which holds no secret; programs read the report with
 //! `--json`.
 
-use holdfast_contract::{CameAlong, DATA_DIR, PointProof, PointReport, RestoreRequest, RestoredReport, SavedReport};
+use holdfast_contract::{
+    CameAlong, DATA_DIR, LogEnd, PointProof, PointReport, RestoreRequest, RestoredReport, SavedReport, SurvivorReport,
+};
 
 use holdfast_verbs_common::{bytes, lines, proven, revision, seconds};
 
@@ -57,6 +59,24 @@ fn describe_point(point: &PointReport) -> String {
     )
 }
 
+/// Describes the member whose volume was restored.
+fn describe_survivor(survivor: &SurvivorReport) -> String {
+    let SurvivorReport { member_id, last_index, last_term, beyond_commit, log_end, hash_kv, hash_confirmed, .. } =
+        survivor;
+    let term = last_term.map(|term| format!(" of term {term}"));
+    let torn = match log_end {
+        LogEnd::Torn => ", without a write that a crash cut off",
+        LogEnd::Whole => "",
+    };
+    let by_etcd = if *hash_confirmed { ", as etcd reported" } else { "" };
+    let hash = hash_kv.map(|hash| format!("; HashKV {hash}{by_etcd}"));
+    format!(
+        "member {member_id}, all entries to index {last_index}{}{torn}; {beyond_commit} of them it did not know as committed{}",
+        term.unwrap_or_default(),
+        hash.unwrap_or_default()
+    )
+}
+
 /// Formats a restore: the snapshot, the data directory and the command that starts etcd on it.
 pub fn of_restored(restored: &RestoredReport, request: &RestoreRequest) -> String {
     let data = request.volume.join(DATA_DIR).display().to_string();
@@ -73,6 +93,7 @@ pub fn of_restored(restored: &RestoredReport, request: &RestoreRequest) -> Strin
     };
     rows.push(("revision", revision(restored.revision, None) + &bump));
     rows.extend(restored.point.as_ref().map(|point| ("log", describe_point(point))));
+    rows.extend(restored.survivor.as_ref().map(|survivor| ("survivor", describe_survivor(survivor))));
     if restored.without_quorum {
         rows.push(("beware", "no quorum answered the save: acknowledged writes may be missing".to_owned()));
     }
@@ -206,6 +227,21 @@ took      0.99 s
             of_time.contains("etcd had revision 51 at 2026-11-28T10:42:07Z, and a later one by 2026-11-28T10:42:40Z"),
             "{of_time}"
         );
+        let survivor = SurvivorReport {
+            member_id: "8e9e05c52164694d".to_owned(),
+            last_index: 81_204,
+            last_term: Some(4),
+            beyond_commit: 2,
+            log_end: LogEnd::Torn,
+            hash_kv: Some(7),
+            hash_confirmed: true,
+            ..SurvivorReport::default()
+        };
+        let of_volume = RestoredReport { survivor: Some(Box::new(survivor)), ..restored.clone() };
+        let line = "\nsurvivor  member 8e9e05c52164694d, all entries to index 81204 of term 4, without a write that a crash cut off; 2 \
+                    of them it did not know as committed; HashKV 7, as etcd reported\n";
+        let told = of_restored(&of_volume, &request);
+        assert!(told.contains(line), "{told}");
         let to_a_point = of_restored(&RestoredReport { point: Some(Box::new(point)), ..restored }, &request);
         let log = "\nlog       12 changes in 2 segments, from revision 40 to 51; proven by HashKV, equal to that of a member; 1 \
                    leases end in an hour, because the log does not name their time to live\n";

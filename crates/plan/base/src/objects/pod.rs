@@ -246,6 +246,7 @@ fn restore_container(
     let request = RestoreRequest {
         store: opened.flags.clone(),
         key: restoring.source.key.clone(),
+        from_volume: None,
         at_revision,
         at_time,
         allow_auth_changed: restoring.at.as_ref().is_some_and(|at| at.allow_auth_changed),
@@ -257,6 +258,7 @@ fn restore_container(
         revision_bump: restoring.revision_bump.and_then(|bump| u64::try_from(bump).ok()).unwrap_or(0),
         volume: PathBuf::from(VOLUME),
         etcdutl: PathBuf::from(ETCDUTL),
+        etcd: None,
         engine: restoring.engine.unwrap_or_default(),
         identity: identity(member, start),
         restore_uid: restoring.restore_uid.clone(),

@@ -477,6 +477,7 @@ fn a_restore_says_how_far_it_is() {
             revision: Some(7),
             revision_bump: 0,
             point: None,
+            survivor: None,
             came_along: Some(CameAlong { users: 2, ..CameAlong::default() }),
             not_compared: None,
             engine,
