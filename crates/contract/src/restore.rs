@@ -120,7 +120,7 @@ pub struct RestoreRequest {
     #[arg(long, default_value = "/usr/local/bin/etcdutl")]
     pub etcdutl: PathBuf,
     /// Path of `etcd` of the same version, which applies the log of --from-volume. Default: PATH, then /usr/local/bin.
-    #[arg(long, value_name = "PATH", requires = "from_volume")]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["StoreFlags", "key"])]
     pub etcd: Option<PathBuf>,
     /// How the agent builds the data directory.
     #[arg(long, value_enum, default_value_t)]

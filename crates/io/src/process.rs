@@ -18,7 +18,7 @@ pub fn peak_rss_bytes() -> Option<u64> {
     Some(kib.trim().parse::<u64>().ok()? << 10)
 }
 
-/// Asks a child to end (SIGTERM). A child that has ended already is left alone, as long as nobody has waited for it.
+/// Asks a child to end (SIGTERM). Only for a child that the caller has not waited for: after that its ID may be another process's.
 pub fn terminate(child: u32) -> Result<()> {
     let asking = "ending a program";
     let pid = i32::try_from(child).ok().and_then(rustix::process::Pid::from_raw);
