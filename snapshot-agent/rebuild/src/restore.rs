@@ -133,10 +133,7 @@ async fn publish(rebuilt: Rebuilt) -> Result<(Restored, Engine, Option<String>)>
 async fn rebuild(request: &RestoreRequest, volume: &Volume, found: &Found) -> Result<Rebuilt> {
     let initial = Initial::parse(request)?;
     if let Some(folder) = &request.from_volume {
-        let etcdutl = Etcdutl::find(&request.etcdutl).await?;
-        let survivor = Survivor::find(folder, request, etcdutl.version()).await?;
-        let (source, etcdutl) = (Source::Volume(Box::new(survivor)), etcdutl.holding(volume.lock()?));
-        return RestoreRun { request, volume, found, store: None, source, point: None, etcdutl, initial }.run().await;
+        return rebuild_from_volume(folder, (request, volume, found), initial).await;
     }
     foreign::check(&request.key)?;
     let store = Store::open(&request.store)?;
@@ -164,6 +161,20 @@ async fn rebuild(request: &RestoreRequest, volume: &Volume, found: &Found) -> Re
         Source::Volume(_) => {}
     }
     RestoreRun { request, volume, found, store: Some(&store), source, point, etcdutl, initial }.run().await
+}
+
+/// Makes the data directory of a survivor's volume. Boxed: its state would make that of every restore larger.
+fn rebuild_from_volume<'a>(
+    folder: &'a Path,
+    (request, volume, found): (&'a RestoreRequest, &'a Volume, &'a Found),
+    initial: Initial<'a>,
+) -> BoxFuture<'a, Result<Rebuilt>> {
+    Box::pin(async move {
+        let etcdutl = Etcdutl::find(&request.etcdutl).await?;
+        let survivor = Survivor::find(folder, request, etcdutl.version()).await?;
+        let (source, etcdutl) = (Source::Volume(Box::new(survivor)), etcdutl.holding(volume.lock()?));
+        RestoreRun { request, volume, found, store: None, source, point: None, etcdutl, initial }.run().await
+    })
 }
 
 /// The inputs of a rebuild, all checked.

@@ -11,6 +11,7 @@ mod replay;
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 
+use futures::future::BoxFuture;
 use holdfast_bbolt::scan::{HashKv, Proven, Reader, ScanError};
 use holdfast_contract::error::{Error, Result, io_error, task_error};
 use holdfast_contract::{Origin, RestoreRequest, SurvivorReport, hex_id};
@@ -144,12 +145,16 @@ impl Survivor {
 
     /// Makes the database at this path: copies the survivor's data, lets etcd apply the log, and proves the result. Returns the
     /// bump for etcdutl.
-    pub(super) async fn place(
-        &self,
-        run: &RestoreRun<'_>,
-        staging: &Staging,
-        to: &Path,
-    ) -> Result<(Restored, u64, File)> {
+    pub(super) fn place<'a>(
+        &'a self,
+        run: &'a RestoreRun<'_>,
+        staging: &'a Staging,
+        to: &'a Path,
+    ) -> BoxFuture<'a, Result<(Restored, u64, File)>> {
+        Box::pin(self.place_once(run, staging, to))
+    }
+
+    async fn place_once(&self, run: &RestoreRun<'_>, staging: &Staging, to: &Path) -> Result<(Restored, u64, File)> {
         let RestoreRun { request, etcdutl, found: looked, .. } = run;
         let folder = staging.survivor();
         let sha256 = self.copy(&folder, request).await?;
