@@ -257,18 +257,7 @@ async fn verbs(person: &Person<'_>) -> Result<()> {
             Ok(())
         })
         .await?;
-        if row == "member move-leader" {
-            let cluster = w.get("EtcdCluster", "p").await?;
-            ensure!(cluster["status"]["leader"] == follower.as_str(), "{line}: {}", cluster["status"]);
-            ensure!(cluster["metadata"]["annotations"]["holdfast.dev/move-leader"].is_null(), "the request stays");
-        }
-        if row == "restore create" {
-            w.delete_and_wait("EtcdCluster", "q").await?;
-        }
-        if row == "restore in-place" {
-            let ready = w.wait("EtcdCluster", "p", "three voters", |cluster| is_ready(cluster, 3));
-            w.step("three voters of the present timeline", ready).await?;
-        }
+        settle(w, row, follower).await?;
     }
     without_figures(person).await?;
     refused_leader(w).await?;
@@ -276,6 +265,24 @@ async fn verbs(person: &Person<'_>) -> Result<()> {
     let idle = unused(w, &rows)?;
     ensure!(idle.is_empty(), "rights of the table that no request needs: {idle:?}");
     codes(person).await
+}
+
+/// Checks the cluster after a command, and makes room for the next one.
+async fn settle(w: &World, row: &str, follower: &str) -> Result<()> {
+    match row {
+        "member move-leader" => {
+            let cluster = w.get("EtcdCluster", "p").await?;
+            ensure!(cluster["status"]["leader"] == follower, "the leader: {}", cluster["status"]);
+            ensure!(cluster["metadata"]["annotations"]["holdfast.dev/move-leader"].is_null(), "the request stays");
+        }
+        "restore create" => w.delete_and_wait("EtcdCluster", "q").await?,
+        "restore in-place" => {
+            let ready = w.wait("EtcdCluster", "p", "three voters", |cluster| is_ready(cluster, 3));
+            w.step("three voters of the present timeline", ready).await?;
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 /// A request for a member that does not exist ends with an Event.
