@@ -171,7 +171,7 @@ Examples:
 /// Surveys every volume that is left.
 pub(super) const SURVEY_EXAMPLES: &str = "\
 Examples:
-  The volumes that are left of a cluster. The member with the highest term and index of the last entry has the most:
+  The volumes that are left of a cluster. Of one cluster ID, the member with the highest term and index of the last entry has the most:
     holdfast agent survey --volume /mnt/m1
     holdfast agent survey --volume /mnt/m2
 

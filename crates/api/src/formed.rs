@@ -26,7 +26,7 @@ pub struct Formed {
     pub corrupt_came_along: Vec<String>,
     /// etcd's cluster IDs in the earlier timelines, the newest first: their claims of users still count.
     #[serde(rename = "earlierClusterIDs", default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 8))]
+    #[schemars(length(max = 16))]
     pub earlier_cluster_ids: Vec<String>,
 }
 

@@ -116,10 +116,13 @@ pub async fn run(verb: RestoreVerb) -> anyhow::Result<u8> {
     match verb {
         RestoreVerb::Plan(flags) => {
             let session = flags.access.open().await?;
-            let Prepared { snapshot, snapshots, saved, plan, new } = prepare(&session, &flags.subject).await?;
+            let Prepared { snapshot, snapshots, saved, present, plan, new } = prepare(&session, &flags.subject).await?;
             let schedules = schedules(&session, &flags.subject.source).await?;
             let point = flags.subject.source.at.point();
-            let plan = plan.with_log(&snapshot, &snapshots, (&schedules, point.as_ref()), saved.as_deref());
+            let plan = match is_of_present_etcd(present.as_deref(), &snapshot) {
+                true => plan.with_log(&snapshot, &snapshots, (&schedules, point.as_ref()), saved.as_deref()),
+                false => plan,
+            };
             let text = match flags.output.encoded(&plan)? {
                 Some(text) => text,
                 None => text(&plan, &yaml("EtcdCluster", &new.metadata, &new.spec)?, flags.output.screen())?,
@@ -163,6 +166,8 @@ struct Prepared {
     snapshots: Vec<EtcdSnapshot>,
     /// UID of the saved cluster, if the object exists.
     saved: Option<String>,
+    /// etcd's cluster ID in the saved cluster now.
+    present: Option<String>,
     plan: Plan,
     new: EtcdCluster,
 }
@@ -179,8 +184,20 @@ async fn prepare(session: &Session, subject: &Subject) -> anyhow::Result<Prepare
     }
     let point = subject.source.at.point();
     let plan = Plan::for_restore(&snapshot, &snapshots, &clusters, (&new.name_any(), point.as_ref()), clock::now());
+    let present = saved.and_then(present_etcd);
     let saved = saved.and_then(|saved| saved.metadata.uid.clone());
-    Ok(Prepared { snapshot, snapshots, saved, plan, new })
+    Ok(Prepared { snapshot, snapshots, saved, present, plan, new })
+}
+
+/// Returns etcd's cluster ID in a cluster.
+fn present_etcd(cluster: &EtcdCluster) -> Option<String> {
+    cluster.status.as_ref()?.cluster_id.clone()
+}
+
+/// Whether a snapshot is of the etcd cluster whose log a schedule's status describes: a return in place gives a cluster another one.
+fn is_of_present_etcd(present: Option<&str>, snapshot: &EtcdSnapshot) -> bool {
+    let saved = snapshot.status.as_ref().and_then(|status| status.source.as_ref()).map(|it| it.cluster_id.as_str());
+    present.zip(saved).is_none_or(|(present, saved)| present == saved)
 }
 
 /// Chooses the snapshot.

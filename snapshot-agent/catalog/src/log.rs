@@ -16,7 +16,7 @@ pub mod read;
 
 use bytes::Bytes;
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::{LogGap, Origin, hex_id};
+use holdfast_contract::{ExitClass, LogGap, Origin, hex_id};
 use holdfast_io::clock;
 use holdfast_io::process::random_uid;
 use holdfast_layout::{
@@ -174,22 +174,50 @@ pub struct BoundLog {
     pub cluster_id: u64,
 }
 
-/// Returns the folder for the log of this etcd cluster, whether or not the log exists.
+/// Returns the folder for the log of this etcd cluster, whether or not the log exists. A log of its own goes on, also where rules of the
+/// bucket have removed the first log.
 pub async fn find_folder(store: &Store, lineage: &Folder, cluster_id: u64) -> Result<Folder> {
+    let own = lineage.later_log(cluster_id);
+    if bound_cluster(store, &own).await?.is_some() {
+        return Ok(own);
+    }
     let is_taken = bound_cluster(store, &lineage.log()).await?.is_some_and(|bound| bound != cluster_id);
-    Ok(if is_taken { lineage.later_log(cluster_id) } else { lineage.log() })
+    Ok(if is_taken { own } else { lineage.log() })
 }
 
 /// Returns the logs of a lineage.
 pub async fn logs_of(store: &Store, lineage: &Folder) -> Result<Vec<BoundLog>> {
-    let mut logs = Vec::new();
-    for name in store.last_children(lineage, MAX_LOGS, is_log_name).await?.names {
-        let folder = lineage.child(&name).map_err(|error| holdfast_store::layout(&error))?;
-        if let Some(cluster_id) = bound_cluster(store, &folder).await? {
-            logs.push(BoundLog { folder, cluster_id });
+    find_logs(store, lineage).await?.into_iter().filter_map(Result::transpose).collect()
+}
+
+/// Returns the logs of a lineage whose etcd clusters can be read; the error, if there is no other log.
+pub async fn readable_logs(store: &Store, lineage: &Folder) -> Result<Vec<BoundLog>> {
+    let (mut logs, mut unread) = (Vec::new(), None);
+    for found in find_logs(store, lineage).await? {
+        match found {
+            Ok(log) => logs.extend(log),
+            Err(error) if matches!(error.class(), ExitClass::Corrupt | ExitClass::Config) || error.is_archived() => {
+                tracing::warn!("a log of the lineage is passed over: {error}");
+                unread = unread.or(Some(error));
+            }
+            Err(error) => return Err(error),
         }
     }
-    Ok(logs)
+    match unread.filter(|_| logs.is_empty()) {
+        Some(error) => Err(error),
+        None => Ok(logs),
+    }
+}
+
+/// Reads the etcd cluster of each folder of a log; `None`: the folder is no log any more.
+async fn find_logs(store: &Store, lineage: &Folder) -> Result<Vec<Result<Option<BoundLog>>>> {
+    let mut found = Vec::new();
+    for name in store.last_children(lineage, MAX_LOGS, is_log_name).await?.names {
+        let folder = lineage.child(&name).map_err(|error| holdfast_store::layout(&error))?;
+        let bound = bound_cluster(store, &folder).await;
+        found.push(bound.map(|bound| bound.map(|cluster_id| BoundLog { folder, cluster_id })));
+    }
+    Ok(found)
 }
 
 /// Returns the log of a lineage with the newest segment; `None`: the lineage has no log.
@@ -415,7 +443,7 @@ async fn newest_objects(store: &Store, log: &Folder) -> Result<Newest> {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_contract::{ExitClass, StoreFlags};
+    use holdfast_contract::StoreFlags;
 
     use super::*;
 

@@ -116,6 +116,10 @@ fn live(history: &History) -> Result<(), TestCaseError> {
         let log = world.log.join("\n");
         prop_assert_eq!(world.serving_group(), before, "without a return the data stay:\n{}", log);
     }
+    if world.next_timeline() == 3 && world.is_set_aside() {
+        let log = world.log.join("\n");
+        prop_assert!(world.knows_earlier(before), "claims of users in {:x?} are forgotten:\n{}", before, log);
+    }
     is_quiet(&mut world)
 }
 

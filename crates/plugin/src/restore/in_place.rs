@@ -17,7 +17,7 @@ use kube::ResourceExt as _;
 use kube::api::{ObjectMeta, PostParams};
 
 use super::plan::{InPlace, LastReturn, Plan};
-use super::{Source, choose, data, schedules, snapshots, text, yaml};
+use super::{Source, choose, data, is_of_present_etcd, present_etcd, schedules, snapshots, text, yaml};
 use crate::access::{Access, MANAGER, Only, Session, refused};
 use crate::end::{DONE, print, wrong_use};
 use crate::progress::Live;
@@ -61,6 +61,7 @@ pub async fn run(flags: InPlaceFlags) -> anyhow::Result<u8> {
     if flags.output.output.is_some() && !flags.plan {
         return Err(wrong_use("-o is the form of the plan: add --plan"));
     }
+    check_named(&flags).map_err(wrong_use)?;
     let session = flags.access.open().await?;
     let cluster = session.named::<EtcdCluster>(&flags.source.cluster).await?;
     let restores = session.list::<EtcdRestore>(Only::default()).await?;
@@ -76,12 +77,28 @@ pub async fn run(flags: InPlaceFlags) -> anyhow::Result<u8> {
     let point = flags.source.at.point();
     let schedules = schedules(&session, &flags.source).await?;
     let plan = plan(&wanted, &restores, (snapshot, &snapshots), clock::now());
-    let plan = plan.with_log(snapshot, &snapshots, (&schedules, point.as_ref()), cluster.metadata.uid.as_deref());
+    let plan = match is_of_present_etcd(present_etcd(&cluster).as_deref(), snapshot) {
+        true => plan.with_log(snapshot, &snapshots, (&schedules, point.as_ref()), cluster.metadata.uid.as_deref()),
+        false => plan,
+    };
     print(&match flags.output.encoded(&plan)? {
         Some(text) => text,
         None => text(&plan, &yaml("EtcdRestore", &wanted.metadata, &wanted.spec)?, flags.output.screen())?,
     })?;
     Ok(DONE)
+}
+
+/// Refuses a return to data that the command does not name: the newest snapshot may be the safety snapshot of an earlier attempt, which
+/// holds what the user wants to leave.
+fn check_named(flags: &InPlaceFlags) -> Result<(), String> {
+    let Source { cluster, snapshot, at, .. } = &flags.source;
+    if flags.plan || snapshot.is_some() || at.point().is_some() {
+        return Ok(());
+    }
+    Err(format!(
+        "name the data to return to: --snapshot NAME (kubectl holdfast snapshot list {cluster}), --at-time or --at-revision; --plan \
+         shows what comes back"
+    ))
 }
 
 /// Returns the EtcdRestores of a cluster.
@@ -217,6 +234,9 @@ async fn create(
     let made: EtcdRestore = made.map_err(|error| refused(&error, &format!("creating EtcdRestore {name}")))?;
     let note = if flags.dry_run { " (dry run)" } else { "" };
     print(&format!("etcdrestore.holdfast.dev/{name} created{note}\n"))?;
+    let from = wanted.spec.from.snapshot_ref.as_ref().map(|snapshot| snapshot.name.as_str()).unwrap_or_default();
+    let point = wanted.spec.from.at.as_ref().map(|point| format!(" and the log up to {point}")).unwrap_or_default();
+    print(&format!("{} goes back to EtcdSnapshot {from}{point}\n", cluster.name_any()))?;
     let mut last = None;
     let check = async || {
         let found = session.get::<EtcdRestore>(&name).await?;

@@ -115,6 +115,10 @@ async fn find_revision(store: &Store, lineage: &Folder, request: &CompactRequest
     let Some(BoundLog { folder: log, cluster_id }) = log::newest_log(store, lineage).await? else { return Ok(None) };
     let bases = find_bases(store, lineage, cluster_id, MOST_ATTEMPTS).await?;
     let Some(base) = bases.iter().map(|base| base.revision).max() else {
+        // After a return in place the first snapshot of the present etcd cluster comes a moment after its log.
+        if log::logs_of(store, lineage).await?.len() > 1 {
+            return Ok(None);
+        }
         return Err(Error::not_found(format!(
             "{} holds no complete snapshot of the log's etcd cluster. Save one with `holdfast agent save`",
             store.uri(lineage)

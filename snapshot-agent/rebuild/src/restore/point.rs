@@ -167,7 +167,7 @@ impl LogAndBases {
 /// revisions.
 async fn find_log(store: &Store, lineage: &Folder, (asked, only): (Point, Option<&str>)) -> Result<LogAndBases> {
     let mut found = Vec::new();
-    for BoundLog { folder: log, cluster_id } in log::logs_of(store, lineage).await? {
+    for BoundLog { folder: log, cluster_id } in log::readable_logs(store, lineage).await? {
         let (bases, archived) = find_bases_and_archived(store, lineage, cluster_id, MOST_ATTEMPTS).await?;
         found.push(LogAndBases { log, cluster_id, bases, archived });
     }

@@ -197,8 +197,8 @@ impl<'a> Archiver<'a> {
         };
         if source.facts.cluster_id != self.cluster_id {
             return Err(Error::unclear(format!(
-                "{} is etcd cluster {:x} now, and the log is of cluster {:x}. Give the log of this cluster another place: \
-                 --cluster, --cluster-uid or --namespace",
+                "{} is etcd cluster {:x} now, and this run records cluster {:x}. Start the agent again: each etcd cluster has a log \
+                 of its own",
                 source.facts.endpoint, source.facts.cluster_id, self.cluster_id
             )));
         }

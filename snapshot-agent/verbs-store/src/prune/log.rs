@@ -75,6 +75,8 @@ pub(super) struct Bases {
     pub(super) own: Vec<LogBase>,
     /// Whether a snapshot of its etcd cluster is among them.
     has_own: bool,
+    /// Whether a snapshot is among them whose etcd cluster is unknown.
+    unread: bool,
     /// Beginning of the oldest save, of any etcd cluster of the lineage.
     oldest: Option<Timestamp>,
 }
@@ -94,7 +96,11 @@ pub(super) fn bases<'a>(
                 "{key} is archived by the store, so its revision is unknown. Restore it in the store, or remove it"
             ));
         }
-        let Some(snapshot) = &found.snapshot else { continue };
+        let Some(snapshot) = &found.snapshot else {
+            let unread = [Untouched::Broken, Untouched::LaterFormat, Untouched::Copied];
+            bases.unread |= found.entry.subject.as_ref().is_err_and(|why| unread.contains(why));
+            continue;
+        };
         let (started_at, proven) = (snapshot.taken_at, snapshot.proven);
         bases.oldest = bases.oldest.into_iter().chain([started_at]).min();
         // A return in place gives the lineage another etcd cluster, with a log of its own.
@@ -112,7 +118,7 @@ impl Bases {
     /// Returns the beginning of the log that may go.
     fn cut(&self, age: Option<&LogAge>) -> std::result::Result<LogCut, String> {
         // No restore begins in a log without a snapshot of its etcd cluster. One that has just begun is later than the snapshots.
-        let past = self.oldest.filter(|_| !self.has_own);
+        let past = self.oldest.filter(|_| !self.has_own && !self.unread);
         let past = past.map(|before| LogCut { revision: i64::MAX, before, kept: vec![] });
         let none = || "no snapshot of its etcd cluster precedes it. Save one".to_owned();
         find_log_cut(&self.own, age).or(past).ok_or_else(none)

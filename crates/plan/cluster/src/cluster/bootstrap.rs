@@ -209,19 +209,32 @@ fn latch_formed(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
         return Next::wait(Reason::InvalidSpec, message, Wake::OnChange);
     }
     let corrupt_came_along = alarms::came_along(seen, etcd, restored_from.as_ref());
-    let earlier = seen.latches().returning.and_then(|returning| returning.earlier);
     Next::act(Act::Latch(Box::new(Latches {
         formed: Some(Formed {
             cluster_id: joined.cluster_id.clone(),
             at: now.to_string(),
             restored_from,
             corrupt_came_along,
-            earlier_cluster_ids: earlier.map(Formed::into_earlier_ids).unwrap_or_default(),
+            earlier_cluster_ids: earlier_cluster_ids(seen),
         }),
         pending_member: None,
         timeline: Some(seen.timeline()).filter(|timeline| *timeline > FIRST),
         ..seen.latches()
     })))
+}
+
+/// Returns etcd's cluster IDs in the earlier timelines: those of the record, and of the members that were set aside where the status was
+/// lost.
+fn earlier_cluster_ids(seen: &Observed) -> Vec<String> {
+    let earlier = seen.latches().returning.and_then(|returning| returning.earlier);
+    let mut ids = earlier.map(Formed::into_earlier_ids).unwrap_or_default();
+    let aside = seen.others.iter().filter(|member| member.object.spec.aside.is_some());
+    for joined in aside.filter_map(|member| member.object.spec.joined.as_ref()) {
+        if !ids.contains(&joined.cluster_id) {
+            ids.push(joined.cluster_id.clone());
+        }
+    }
+    ids
 }
 
 fn until_it_serves(seen: &Observed, seed: &Member, now: Timestamp) -> Next {

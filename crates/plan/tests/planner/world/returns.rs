@@ -62,6 +62,13 @@ impl World {
         self.membership().known().map(|etcd| etcd.cluster_id)
     }
 
+    /// Whether the cluster knows an etcd cluster as one of its earlier timelines.
+    pub fn knows_earlier(&self, group: Option<u64>) -> bool {
+        let formed = self.cluster.as_ref().and_then(|cluster| cluster.status.as_ref()?.latches.formed.as_ref());
+        let earlier = formed.map(|formed| formed.earlier_cluster_ids.clone()).unwrap_or_default();
+        group.is_some_and(|group| earlier.contains(&format!("{group:x}")))
+    }
+
     /// A plan that starts the next timeline before the present one has ended.
     pub fn start_beside(&mut self) {
         let latched = self.cluster.as_ref().and_then(|cluster| cluster.status.as_ref()?.latches.returning.clone());

@@ -113,6 +113,11 @@ fn flags_that_contradict_each_other_are_refused() {
         assert!(Line::try_parse_from(line.split_whitespace()).is_err(), "{words}");
     }
     assert_eq!(flags("").source, source(None));
+    for (words, named) in
+        [("", false), ("--wait", false), ("--plan", true), ("--snapshot old", true), ("--at-revision 5 --wait", true)]
+    {
+        assert_eq!(check_named(&flags(words)).is_ok(), named, "{words}");
+    }
 }
 
 #[test]
