@@ -119,9 +119,10 @@ pub async fn run(verb: RestoreVerb) -> anyhow::Result<u8> {
             let Prepared { snapshot, snapshots, saved, present, plan, new } = prepare(&session, &flags.subject).await?;
             let schedules = schedules(&session, &flags.subject.source).await?;
             let point = flags.subject.source.at.point();
-            let plan = match is_of_present_etcd(present.as_deref(), &snapshot) {
-                true => plan.with_log(&snapshot, &snapshots, (&schedules, point.as_ref()), saved.as_deref()),
-                false => plan,
+            let plan = if is_of_present_etcd(present.as_deref(), &snapshot) {
+                plan.with_log(&snapshot, &snapshots, (&schedules, point.as_ref()), saved.as_deref())
+            } else {
+                plan
             };
             let text = match flags.output.encoded(&plan)? {
                 Some(text) => text,

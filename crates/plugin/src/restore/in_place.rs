@@ -77,9 +77,10 @@ pub async fn run(flags: InPlaceFlags) -> anyhow::Result<u8> {
     let point = flags.source.at.point();
     let schedules = schedules(&session, &flags.source).await?;
     let plan = plan(&wanted, &restores, (snapshot, &snapshots), clock::now());
-    let plan = match is_of_present_etcd(present_etcd(&cluster).as_deref(), snapshot) {
-        true => plan.with_log(snapshot, &snapshots, (&schedules, point.as_ref()), cluster.metadata.uid.as_deref()),
-        false => plan,
+    let plan = if is_of_present_etcd(present_etcd(&cluster).as_deref(), snapshot) {
+        plan.with_log(snapshot, &snapshots, (&schedules, point.as_ref()), cluster.metadata.uid.as_deref())
+    } else {
+        plan
     };
     print(&match flags.output.encoded(&plan)? {
         Some(text) => text,
