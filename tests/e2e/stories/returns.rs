@@ -262,7 +262,7 @@ async fn recorded(w: &World, revision: i64) -> Result<()> {
 async fn goes_on(w: &World, cluster: &str) -> Result<()> {
     until("the user and the log", PATIENCE, async || {
         let object = w.get("EtcdCluster", cluster).await?;
-        let id = object["status"]["clusterID"].as_str().unwrap_or("none").to_owned();
+        let id = object["status"]["clusterId"].as_str().unwrap_or("none").to_owned();
         let user = w.get("EtcdUser", "till").await?;
         let claim = user["metadata"]["annotations"]["holdfast.dev/etcd-user"].as_str().unwrap_or_default().to_owned();
         let schedule = w.get("EtcdSnapshotSchedule", "nightly").await?;
@@ -285,7 +285,7 @@ async fn saved_by_schedule(w: &World, cluster: &str) -> Result<()> {
         let mut seen = vec![];
         for name in w.names_with("EtcdSnapshot", "holdfast.dev/schedule-uid").await? {
             let status = w.get("EtcdSnapshot", &name).await?["status"].take();
-            if status["phase"] == "Complete" && status["source"]["clusterID"] == object["status"]["clusterID"] {
+            if status["phase"] == "Complete" && status["source"]["clusterID"] == object["status"]["clusterId"] {
                 return Ok(Ok(()));
             }
             seen.push(status.to_string());
