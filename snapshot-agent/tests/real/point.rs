@@ -271,6 +271,8 @@ async fn points_of_two_timelines_in_one_lineage() {
     let mistake = recorded.server.put(b"mistake", b"v");
     recorded.reaches(mistake).await;
     let moment = Timestamp::now();
+    // A sample after the moment.
+    recorded.reaches(mistake).await;
     recorded.end();
 
     let folder = tempfile::tempdir().unwrap();
