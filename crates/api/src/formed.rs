@@ -31,11 +31,19 @@ pub struct Formed {
 }
 
 /// Maximum number of earlier cluster IDs.
-const MAX_EARLIER: usize = 8;
+const MAX_EARLIER: usize = 16;
 
 impl Formed {
-    /// Returns the IDs that count as earlier ones of the next timeline.
-    pub fn into_earlier_ids(self) -> Vec<String> {
-        std::iter::once(self.cluster_id).chain(self.earlier_cluster_ids).take(MAX_EARLIER).collect()
+    /// Returns the IDs that count as earlier ones of the next timeline: those of the earlier latch, if it is known, and of the members that
+    /// were set aside, each once, as many as the field takes.
+    pub fn earlier_ids<'a>(earlier: Option<&'a Self>, aside: impl Iterator<Item = &'a String>) -> Vec<String> {
+        let known = earlier.into_iter().flat_map(|it| std::iter::once(&it.cluster_id).chain(&it.earlier_cluster_ids));
+        let mut ids: Vec<String> = Vec::new();
+        for id in known.chain(aside) {
+            if ids.len() < MAX_EARLIER && !ids.contains(id) {
+                ids.push(id.clone());
+            }
+        }
+        ids
     }
 }

@@ -227,14 +227,9 @@ fn latch_formed(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
 /// lost.
 fn earlier_cluster_ids(seen: &Observed) -> Vec<String> {
     let earlier = seen.latches().returning.and_then(|returning| returning.earlier);
-    let mut ids = earlier.map(Formed::into_earlier_ids).unwrap_or_default();
     let aside = seen.others.iter().filter(|member| member.object.spec.aside.is_some());
-    for joined in aside.filter_map(|member| member.object.spec.joined.as_ref()) {
-        if !ids.contains(&joined.cluster_id) {
-            ids.push(joined.cluster_id.clone());
-        }
-    }
-    ids
+    let joined = aside.filter_map(|member| Some(&member.object.spec.joined.as_ref()?.cluster_id));
+    Formed::earlier_ids(earlier.as_ref(), joined)
 }
 
 fn until_it_serves(seen: &Observed, seed: &Member, now: Timestamp) -> Next {
