@@ -279,6 +279,14 @@ pub struct Aside {
     pub keep_seconds: u32,
 }
 
+impl Aside {
+    /// Returns the time until which the claim stays; `None`: the time of the decision is none.
+    pub fn kept_until(&self) -> Option<jiff::Timestamp> {
+        let at: jiff::Timestamp = self.at.parse().ok()?;
+        Some(at + jiff::SignedDuration::from_secs(self.keep_seconds.into()))
+    }
+}
+
 /// State that the operator last observed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]

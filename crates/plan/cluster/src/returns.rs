@@ -6,7 +6,7 @@ use holdfast_api::EtcdRestoreStatus;
 use holdfast_api::condition::{Reason, Type, Wanted, merge};
 use holdfast_api::restore::Restoring;
 use holdfast_api::timeline::{PhaseStart, ReturnPhase, Returning};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use crate::cluster::{self, timeline};
 use holdfast_base::{Plan, Wake, meta, objects};
@@ -59,10 +59,6 @@ fn recorded(seen: &Observed, returning: &Returning, old: EtcdRestoreStatus) -> E
     let others = seen.cluster.iter().flat_map(|cluster| cluster.others.iter().chain(&cluster.members));
     let aside = others.filter_map(|m| Some((m.name(), m.object.spec.aside.as_ref()?)));
     let aside: Vec<_> = aside.filter(|(_, aside)| aside.restore_uid == uid).collect();
-    let until = |aside: &holdfast_api::timeline::Aside| {
-        let at: Timestamp = aside.at.parse().ok()?;
-        Some(at + SignedDuration::from_secs(aside.keep_seconds.into()))
-    };
     let uri = |restoring: &Restoring| objects::store::uri(&restoring.source);
     EtcdRestoreStatus {
         phases: returning.phases.clone(),
@@ -75,7 +71,11 @@ fn recorded(seen: &Observed, returning: &Returning, old: EtcdRestoreStatus) -> E
         safety_snapshot_skipped: seen.restore.spec.skip_safety_snapshot.clone(),
         earlier_cluster_id: returning.earlier.as_ref().map(|it| it.cluster_id.clone()).or(old.earlier_cluster_id),
         earlier_members: aside.iter().map(|(name, _)| (*name).to_owned()).collect(),
-        earlier_kept_until: aside.iter().filter_map(|(_, aside)| until(aside)).max().map(|until| until.to_string()),
+        earlier_kept_until: aside
+            .iter()
+            .filter_map(|(_, aside)| aside.kept_until())
+            .max()
+            .map(|until| until.to_string()),
         ..old
     }
 }

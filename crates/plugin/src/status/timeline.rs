@@ -3,9 +3,9 @@
 //! PURE. Decides which members belong to the present timeline, and the lines about the others. `next.rs` decides the steps.
 
 use holdfast_api::condition::{self, Type};
-use holdfast_api::timeline::{Aside, ReturnPhase, of_cluster, of_member};
+use holdfast_api::timeline::{ReturnPhase, of_cluster, of_member};
 use holdfast_api::{EtcdCluster, EtcdMember, EtcdRestore};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 use serde::Serialize;
@@ -105,16 +105,11 @@ pub fn set_aside(members: &[EtcdMember]) -> Vec<SetAside> {
             name: member.name_any(),
             timeline: of_member(member),
             claim: member.status.as_ref().and_then(|status| Some(status.claim.as_ref()?.name.clone())),
-            kept_until: kept_until(aside),
+            kept_until: aside.kept_until(),
         })
         .collect();
     found.sort_by(|a, b| a.name.cmp(&b.name));
     found
-}
-
-/// Returns the time until which the claim of a member that is set aside stays.
-fn kept_until(aside: &Aside) -> Option<Timestamp> {
-    Some(parse(&aside.at)? + SignedDuration::from_secs(aside.keep_seconds.into()))
 }
 
 /// Returns the line about a return that is under way.

@@ -19,6 +19,7 @@ mod intervals;
 mod last_snapshot;
 mod latest;
 mod lead_away;
+mod leader_last;
 mod lineage;
 mod memberless;
 mod move_leader;

@@ -8,6 +8,7 @@ use holdfast_api::member::Parked;
 use jiff::Timestamp;
 
 use super::intervals::SOON;
+use super::leader_last::{self, NextEnd};
 use super::{Member, Membership, Observed, shrink, silent};
 use holdfast_base::{Act, Next, Target, Unread, Wake, pods};
 
@@ -26,26 +27,20 @@ pub(super) fn park(seen: &Observed, now: Timestamp) -> Next {
         let message = format!("spec.replicas is 0: the Pod of {} ends", member.name());
         Next::wait(Reason::Parking, message, Wake::AfterMillis(1_000))
     };
-    let standing = seen.members.iter().filter(stands);
-    if let Some(member) = standing.clone().min_by_key(|member| seen.leads(member)) {
-        // An etcd that leads and ends asks each connected voter to lead, for seconds.
-        let going = |m: &&Member| m.pod.as_ref().is_some_and(|pod| !pods::lingers(pod, now));
-        let parked = seen.members.iter().filter(going).find(|m| m.object.spec.parked.is_some());
-        if let Some(other) = parked.filter(|_| standing.count() == 1) {
-            return ends(other);
+    let parked = seen.members.iter().filter(|m| m.object.spec.parked.is_some());
+    match leader_last::next(seen, seen.members.iter().filter(stands), parked, now) {
+        Some(NextEnd::Now(member)) => {
+            let answer = seen.known_answer(member.name());
+            let parked = Parked {
+                term: answer.map(|answer| answer.term),
+                index: answer.map(|answer| answer.applied_index),
+                at: now.to_string(),
+            };
+            Next::act(Act::Park { member: Target::from(&member.object.metadata), parked })
         }
-        let answer = seen.known_answer(member.name());
-        let parked = Parked {
-            term: answer.map(|answer| answer.term),
-            index: answer.map(|answer| answer.applied_index),
-            at: now.to_string(),
-        };
-        return Next::act(Act::Park { member: Target::from(&member.object.metadata), parked });
+        Some(NextEnd::After(other)) => ends(other),
+        None => seen.members.iter().find(|m| m.pod.is_some()).map_or(Next::Settled(Wake::OnChange), ends),
     }
-    if let Some(member) = seen.members.iter().find(|m| m.pod.is_some()) {
-        return ends(member);
-    }
-    Next::Settled(Wake::OnChange)
 }
 
 /// Whether a parked cluster has members that are still parked.

@@ -15,7 +15,7 @@ mod turn_back;
 use holdfast_api::cluster::Latches;
 use holdfast_api::timeline::{self, PhaseStart, ReturnPhase, Returning};
 use holdfast_api::{EtcdCluster, EtcdRestore};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::{Member, Membership, Observed};
 use holdfast_base::{Act, Next, Target, Waiting, meta};
@@ -121,11 +121,7 @@ pub(super) fn clear(seen: &Observed, now: Timestamp) -> Option<Act> {
     }
     let present = seen.timeline();
     let ends = |member: &&Member| match &member.object.spec.aside {
-        Some(aside) => {
-            let kept = SignedDuration::from_secs(aside.keep_seconds.into());
-            let at: Option<Timestamp> = aside.at.parse().ok();
-            aside.timeline <= present && at.is_some_and(|at| now >= at + kept)
-        }
+        Some(aside) => aside.timeline <= present && aside.kept_until().is_some_and(|until| now >= until),
         None => !member.joined() && timeline::of_member(&member.object) > present,
     };
     let member = seen.others.iter().filter(|member| !member.deleting()).find(ends)?;

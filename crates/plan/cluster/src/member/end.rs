@@ -8,7 +8,7 @@ use holdfast_api::condition::Reason;
 use holdfast_api::member::Birth;
 use holdfast_api::timeline::FIRST;
 use holdfast_api::{MEMBER_FINALIZER, key};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::facts::{cluster, own_pod, unformed};
 use super::{Observed, park, pod};
@@ -53,8 +53,7 @@ fn is_needed(seen: &Observed) -> bool {
 /// When the operator may delete the claim of a member of an earlier timeline, also if a person has deleted the member.
 fn aside_until(seen: &Observed) -> Option<Timestamp> {
     let aside = seen.member.spec.aside.as_ref().filter(|_| cluster(seen).is_some_and(|c| !ending::goes(c)))?;
-    let at: Timestamp = aside.at.parse().ok()?;
-    Some(at + SignedDuration::from_secs(aside.keep_seconds.into()))
+    aside.kept_until()
 }
 
 /// Returns the next step for a member with a deletion timestamp. The finalizer goes last, after the Pod and the claim (I21).

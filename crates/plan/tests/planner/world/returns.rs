@@ -102,7 +102,7 @@ impl World {
         else {
             return;
         };
-        let until = aside.at.parse::<Timestamp>().unwrap() + SignedDuration::from_secs(aside.keep_seconds.into());
+        let until = aside.kept_until().unwrap();
         assert!(self.time() >= until, "the claim of an earlier timeline went before {until}");
     }
 

@@ -9,10 +9,11 @@ use holdfast_api::{key, role};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
+use super::super::leader_last::{self, NextEnd};
 use super::super::{Member, Observed};
 use super::prepare::{is_there, revision};
 use super::record::{self, fail, wait};
-use holdfast_base::{Act, Next, Target, meta, pods};
+use holdfast_base::{Act, Next, Target, meta};
 
 /// Returns the next step.
 pub(super) fn next(seen: &Observed, returning: &Returning, now: Timestamp) -> Next {
@@ -40,29 +41,28 @@ pub(super) fn next(seen: &Observed, returning: &Returning, now: Timestamp) -> Ne
     if none_aside && !is_there(seen, returning) {
         return fail(seen, returning, "the restored data is gone: its EtcdMember or its claim was deleted", now);
     }
-    let aside_with_pod = seen.others.iter().find(|m| is_set_aside(m, returning) && m.pod.is_some());
     let ends = |member| wait(format!("{}: {}", record::waits_for(returning), record::ends(member, now)));
     // A removed member has no Pod, and keeps its claim in its own way.
     let stays = seen.members.iter().filter(|member| !member.removed());
-    if let Some(member) = stays.clone().min_by_key(|member| seen.leads(member)) {
-        // An etcd that leads and ends asks each connected voter to lead, for seconds.
-        let going = |m: &&Member| m.pod.as_ref().is_some_and(|pod| !pods::lingers(pod, now));
-        if let Some(other) = aside_with_pod.filter(going).filter(|_| stays.count() == 1) {
-            return ends(other);
+    let mut with_pod = seen.others.iter().filter(|m| is_set_aside(m, returning) && m.pod.is_some());
+    match leader_last::next(seen, stays, with_pod.clone(), now) {
+        Some(NextEnd::Now(member)) => {
+            let answer = seen.known_answer(member.name());
+            let aside = Aside {
+                restore: returning.name.clone(),
+                restore_uid: returning.uid.clone(),
+                timeline: returning.timeline,
+                term: answer.map(|answer| answer.term),
+                index: answer.map(|answer| answer.applied_index),
+                at: now.to_string(),
+                keep_seconds: returning.keep_earlier_seconds,
+            };
+            return Next::act(Act::SetAside { member: Target::from(&member.object.metadata), aside });
         }
-        let answer = seen.known_answer(member.name());
-        let aside = Aside {
-            restore: returning.name.clone(),
-            restore_uid: returning.uid.clone(),
-            timeline: returning.timeline,
-            term: answer.map(|answer| answer.term),
-            index: answer.map(|answer| answer.applied_index),
-            at: now.to_string(),
-            keep_seconds: returning.keep_earlier_seconds,
-        };
-        return Next::act(Act::SetAside { member: Target::from(&member.object.metadata), aside });
+        Some(NextEnd::After(other)) => return ends(other),
+        None => {}
     }
-    if let Some(member) = aside_with_pod {
+    if let Some(member) = with_pod.next() {
         return ends(member);
     }
     if let Some(pod) = seen.stray_pods.first() {
