@@ -65,3 +65,31 @@ pub(super) fn record(
     }
     Ok(())
 }
+
+/// Returns the facts of a source without a manifest: no time, no cluster and no quorum is recorded.
+pub(super) fn without_manifest(
+    run: &RestoreRun<'_>,
+    uri: String,
+    (db_bytes, sha256): (u64, String),
+    (found, file): (&Proven, &File),
+) -> Result<Restored> {
+    let RestoreRun { request, .. } = run;
+    let mut restored = Restored {
+        restore_uid: request.restore_uid.clone(),
+        uri,
+        db_bytes,
+        sha256,
+        taken_at: String::new(),
+        from_cluster: String::new(),
+        without_quorum: false,
+        revision: Some(found.revision),
+        revision_bump: request.revision_bump,
+        point: None,
+        survivor: None,
+        came_along: None,
+        not_compared: None,
+        other: serde_json::Map::new(),
+    };
+    record(run, &mut restored, Some(found), file)?;
+    Ok(restored)
+}

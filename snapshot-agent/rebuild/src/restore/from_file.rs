@@ -225,24 +225,7 @@ impl FileSnapshot {
         // A member's own file may be longer than its used part.
         quota::check(request, used)?;
         etcdutl.version().takes_database(&found)?;
-        let mut restored = Restored {
-            restore_uid: request.restore_uid.clone(),
-            uri,
-            db_bytes,
-            sha256,
-            // The file does not record its time, its cluster or its quorum.
-            taken_at: String::new(),
-            from_cluster: String::new(),
-            without_quorum: false,
-            revision: Some(found.revision),
-            revision_bump: request.revision_bump,
-            point: None,
-            survivor: None,
-            came_along: None,
-            not_compared: None,
-            other: serde_json::Map::new(),
-        };
-        contents::record(run, &mut restored, Some(&found), &file)?;
+        let restored = contents::without_manifest(run, uri, (db_bytes, sha256), (&found, &file))?;
         Ok((restored, bump))
     }
 

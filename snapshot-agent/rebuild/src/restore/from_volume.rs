@@ -171,23 +171,8 @@ impl Survivor {
         quota::check(request, used)?;
         etcdutl.version().takes_database(&found)?;
         let bump = bump::for_etcdutl(request.revision_bump, Some(&found), &file, db_bytes)?;
-        let mut restored = Restored {
-            restore_uid: request.restore_uid.clone(),
-            uri: self.uri.clone(),
-            db_bytes,
-            sha256,
-            taken_at: String::new(),
-            from_cluster: String::new(),
-            without_quorum: false,
-            revision: Some(found.revision),
-            revision_bump: request.revision_bump,
-            point: None,
-            survivor: Some(Box::new(self.report(hash_kv, confirmed))),
-            came_along: None,
-            not_compared: None,
-            other: serde_json::Map::new(),
-        };
-        contents::record(run, &mut restored, Some(&found), &file)?;
+        let restored = contents::without_manifest(run, self.uri.clone(), (db_bytes, sha256), (&found, &file))?;
+        let restored = Restored { survivor: Some(Box::new(self.report(hash_kv, confirmed))), ..restored };
         Ok((restored, bump, file))
     }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::{Point, RestoreRequest};
+use holdfast_contract::{Point, RestoreRequest, hex_id};
 use holdfast_layout::{Folder, SegmentName, attempt_time};
 use holdfast_store::Store;
 use jiff::Timestamp;
@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use super::moment::{Moment, Samples};
 use super::segments::{nearest, points_near};
 use holdfast_catalog::fallen::{Saved, find_fallen};
-use holdfast_catalog::log::bases::{Base, find_bases_and_archived};
+use holdfast_catalog::log::bases::{Base, Bases, find_bases_of};
 use holdfast_catalog::log::checks::find_check;
 use holdfast_catalog::log::cover::Cover;
 use holdfast_catalog::log::{self, BoundLog, Check};
@@ -166,11 +166,17 @@ impl LogAndBases {
 /// Returns the log of the etcd cluster that the lineage had at the point: after each return in place it has another one, with higher
 /// revisions.
 async fn find_log(store: &Store, lineage: &Folder, (asked, only): (Point, Option<&str>)) -> Result<LogAndBases> {
-    let mut found = Vec::new();
-    for BoundLog { folder: log, cluster_id } in log::readable_logs(store, lineage).await? {
-        let (bases, archived) = find_bases_and_archived(store, lineage, cluster_id, MOST_ATTEMPTS).await?;
-        found.push(LogAndBases { log, cluster_id, bases, archived });
-    }
+    let logs = log::readable_logs(store, lineage).await?;
+    let clusters: Vec<u64> = logs.iter().map(|log| log.cluster_id).collect();
+    let Bases { mut of, archived } = match clusters[..] {
+        [] => Bases::default(),
+        _ => find_bases_of(store, lineage, &clusters, MOST_ATTEMPTS).await?,
+    };
+    let with_bases = |BoundLog { folder: log, cluster_id }| {
+        let bases = of.remove(&hex_id(cluster_id)).unwrap_or_default();
+        LogAndBases { log, cluster_id, bases, archived: archived.clone() }
+    };
+    let found: Vec<_> = logs.into_iter().map(with_bases).collect();
     // Before the first snapshot of all, the first log has the nearest point.
     found.into_iter().rev().max_by_key(|log| log.rank((asked, only))).ok_or_else(|| {
         Error::not_found(format!(
