@@ -207,7 +207,7 @@ async fn every_acknowledged_write_comes_back(line: &str, more: &[&str]) {
             took.as_secs_f32()
         );
         assert!(acknowledged.len() > 100, "{}", acknowledged.len());
-        // A watcher from before is told to list again.
+        // etcd ends a watch from before the restore: the client lists again.
         let compacted = client.get("w0/0", Some(etcd_client::GetOptions::new().with_revision(revision))).await;
         assert!(compacted.is_err_and(|error| error.to_string().contains("compacted")));
     }
@@ -246,7 +246,7 @@ fn forced(line: &str, data: &Path) -> (Running, String) {
     (Running(command.spawn().unwrap()), client)
 }
 
-/// The leader's last write is in its log, and no other member answered: nobody knows whether it was committed.
+/// The leader's last write is in its log, and no other member answered: the entry is not known as committed.
 async fn an_entry_that_is_not_known_as_committed_is_kept(line: &str) {
     let mut members = Etcd::three_by(etcd_of(line), "127.0.0.1", &[]).await;
     members[0].fill(20, 100).await;
@@ -264,7 +264,7 @@ async fn an_entry_that_is_not_known_as_committed_is_kept(line: &str) {
     .await;
     members[leads].kill();
     drop(paused);
-    assert!(write.await.unwrap().is_err(), "nobody has acknowledged it");
+    assert!(write.await.unwrap().is_err(), "etcd has not acknowledged the write");
     kill(&mut members);
     let data = members[leads].data();
     let found = surveyed(data).await;

@@ -7,7 +7,7 @@
 
 use proptest::prelude::*;
 
-use crate::histories::{is_quiet, live_through, soak};
+use crate::histories::{crash_one, delete_one_pod, is_quiet, live_through, soak};
 use crate::world::{Fault, World};
 
 /// Twenty minutes: renewals wait ten seconds for each member, in two planes.
@@ -59,19 +59,10 @@ fn history() -> impl Strategy<Value = History> {
 }
 
 fn happen(world: &mut World, event: Event, managed: bool, number: usize) {
-    let picked = |n: usize| world.pods.keys().nth(n % world.pods.len().max(1)).cloned();
     match event {
         Event::Fault(fault) => world.faults.push(fault),
-        Event::DeletePod(n) => {
-            if let Some(name) = picked(n) {
-                world.delete_pod(&name);
-            }
-        }
-        Event::Crash(n) => {
-            if let Some(name) = picked(n) {
-                world.crash(&name);
-            }
-        }
+        Event::DeletePod(n) => delete_one_pod(world, n),
+        Event::Crash(n) => crash_one(world, n),
         Event::Silence(ticks) => world.silent_until = world.now + ticks,
         Event::LoseStatus => world.lose_status(),
         // A member's Secret that goes with the CA cannot be written again before members trust another CA.

@@ -1,4 +1,4 @@
-//! Histories of a property: how many a run tries, and how each of them ends.
+//! Histories of a property: how many a run tries, how each of them ends, and the mishaps of Pods that they share.
 //!
 //! Does not decide what happens in a history.
 
@@ -31,4 +31,22 @@ pub fn is_quiet(world: &mut World) -> Result<(), TestCaseError> {
     world.run_until(200, |_| false);
     prop_assert_eq!(world.writes, before, "written while nothing happened:\n{}", world.log.join("\n"));
     Ok(())
+}
+
+/// Deletes one of the Pods, if there is one.
+pub fn delete_one_pod(world: &mut World, n: usize) {
+    if let Some(name) = nth_pod(world, n) {
+        world.delete_pod(&name);
+    }
+}
+
+/// Ends the etcd of one of the Pods, if there is one.
+pub fn crash_one(world: &mut World, n: usize) {
+    if let Some(name) = nth_pod(world, n) {
+        world.crash(&name);
+    }
+}
+
+fn nth_pod(world: &World, n: usize) -> Option<String> {
+    world.pods.keys().nth(n % world.pods.len().max(1)).cloned()
 }

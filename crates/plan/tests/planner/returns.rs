@@ -7,7 +7,7 @@
 use holdfast_api::timeline::ReturnPhase;
 use proptest::prelude::*;
 
-use crate::histories::{is_quiet, live_through};
+use crate::histories::{crash_one, delete_one_pod, is_quiet, live_through};
 use crate::world::{Fault, World};
 
 /// Twenty minutes: a preparation, an outage and a way back have a minute each, and the members grow afterwards.
@@ -63,19 +63,10 @@ fn history() -> impl Strategy<Value = History> {
 }
 
 fn happen(world: &mut World, event: Event) {
-    let picked = |n: usize| world.pods.keys().nth(n % world.pods.len().max(1)).cloned();
     match event {
         Event::Fault(fault) => world.faults.push(fault),
-        Event::DeletePod(n) => {
-            if let Some(name) = picked(n) {
-                world.delete_pod(&name);
-            }
-        }
-        Event::Crash(n) => {
-            if let Some(name) = picked(n) {
-                world.crash(&name);
-            }
-        }
+        Event::DeletePod(n) => delete_one_pod(world, n),
+        Event::Crash(n) => crash_one(world, n),
         Event::Silence(ticks) => world.silent_until = world.now + ticks,
         Event::Scale(replicas) => world.edit(|s| s.replicas = replicas),
         Event::Return(saves) if world.return_has_ended() => world.return_to(SNAPSHOT, world.next_timeline(), saves),

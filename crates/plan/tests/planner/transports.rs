@@ -8,7 +8,7 @@ use holdfast_api::cluster::Options;
 use holdfast_api::transport::Transport;
 use proptest::prelude::*;
 
-use crate::histories::{is_quiet, live_through};
+use crate::histories::{crash_one, delete_one_pod, is_quiet, live_through};
 use crate::world::{Fault, World};
 
 /// Twenty minutes: three rolls of four members, with two restarts each for a corrected edit.
@@ -71,19 +71,10 @@ fn edit(world: &mut World, wanted: Transport) {
 }
 
 fn happen(world: &mut World, event: Event) {
-    let picked = |n: usize| world.pods.keys().nth(n % world.pods.len().max(1)).cloned();
     match event {
         Event::Fault(fault) => world.faults.push(fault),
-        Event::DeletePod(n) => {
-            if let Some(name) = picked(n) {
-                world.delete_pod(&name);
-            }
-        }
-        Event::Crash(n) => {
-            if let Some(name) = picked(n) {
-                world.crash(&name);
-            }
-        }
+        Event::DeletePod(n) => delete_one_pod(world, n),
+        Event::Crash(n) => crash_one(world, n),
         Event::Silence(ticks) => world.silent_until = world.now + ticks,
         Event::Scale(replicas) => world.edit(|s| s.replicas = replicas),
         Event::Allow => edit(world, Transport::ClientsPlaintext),

@@ -2,9 +2,9 @@
 //!
 //! Decides when a user is claimed, made, changed and deleted in etcd, and when its certificate is issued. A claim stands in an
 //! annotation before etcd gets the user, so that a crash leaves no user without an owner, and Holdfast changes no user that it has
-//! not claimed (I31). The claim names the etcd cluster: the data of another cluster have other users, but those of an earlier timeline of the same
-//! EtcdCluster have the same owner. etcd is not asked again what it
-//! was given: each question is an entry in its raft log.
+//! not claimed (I31). The claim names the etcd cluster: the data of another cluster have other users, but those of an earlier
+//! timeline of the same EtcdCluster have the same owner. etcd is not asked again what it was given: each question is an entry in its
+//! raft log.
 
 use std::collections::BTreeMap;
 

@@ -228,7 +228,7 @@ async fn the_log_of_an_earlier_etcd_cluster_goes_with_its_snapshots() {
             "users": 0, "roles": 0, "revision": 2 * last});
         returned.save(&format!("2026-11-21T{hour}:07:00Z"), &json!({"clusterId": "beef", "contents": more}));
     }
-    // The etcd cluster of a manifest that nobody can read is unknown.
+    // A manifest that the agent cannot read names no etcd cluster.
     let unread = format!("{LINEAGE}/20261121T030900Z-11111111-bbbbbbbb");
     returned.put(&unread, "manifest.json", "{");
     for _ in 0..4 {
