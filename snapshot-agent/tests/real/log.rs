@@ -372,6 +372,9 @@ async fn another_etcd_never_comes_into_the_log() {
     let later = || fs::read_dir(&lineage).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let begun = async || later().find(|name| name.starts_with("log-"));
     let name = eventually("a log of its own", begun).await;
+    // Before its first segment an archiver that is ended has recorded nothing, and says so with an error.
+    let segments = || files(&lineage.join(&name)).iter().any(|path| SegmentName::parse(path).is_some());
+    eventually("its first segment", async || segments().then_some(())).await;
     log.end();
     assert_eq!(log.paths(), before, "the first log is as it was");
     let bound = fs::read_to_string(lineage.join(&name).join("cluster.json")).unwrap();
