@@ -125,6 +125,7 @@ pub fn all() -> Vec<Story> {
         story!("the_last_snapshot", ending::tell),
         story!("back_in_place", returns::in_place),
         story!("back_fails_and_returns", returns::fails),
+        story!("a_return_is_undone", returns::undone),
         story!("space_comes_back", defrag::comes_back),
         story!("nospace_ends_by_itself", defrag::full),
         story!("nospace_says_the_ways_out", defrag::quota_grows),

@@ -192,3 +192,105 @@ pub async fn fails(w: &World) -> Result<()> {
     ensure!(w.get("EtcdCluster", "f").await?["status"]["timeline"].is_null(), "timeline 1");
     w.step("every acknowledged write is there", w.all_written("f", &wrote)).await
 }
+
+/// A return and its undo. A schedule with its log and an EtcdUser go on in each timeline, a point of before the return stays restorable,
+/// and the undo, a return to the safety snapshot, brings every acknowledged write back.
+pub async fn undone(w: &World) -> Result<()> {
+    w.create(make::store("vault", "undo")).await?;
+    w.create(make::cluster("u", 1)).await?;
+    w.step("a voter", w.wait_ready("u", 1)).await?;
+    let mut nightly = make::schedule("nightly", "u", "0 0 1 1 *", json!({"storeRef": {"name": "vault"}}));
+    nightly["spec"]["log"] = json!({"everySeconds": 2});
+    w.create(nightly).await?;
+    w.create(json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "till-login"}, "stringData": {"password": "canary-till"},
+    }))
+    .await?;
+    let keys = json!([{"key": "writers/", "match": "Prefix", "access": "ReadWrite"}]);
+    w.create(make::user("u", "till", &json!({"passwordSecretRef": {"name": "till-login"}}), &keys)).await?;
+    w.step("a user and a log", goes_on(w, "u")).await?;
+    w.fill("u", 300).await?;
+    w.create(make::snapshot("good", "u", json!({"storeRef": {"name": "vault"}}))).await?;
+    w.step("the snapshot to return to", w.wait_complete("good")).await?;
+    let wrote = w.write_for("u", 5).await?;
+    let last = revision(w, "u").await?;
+    w.step("the log reaches the last write", recorded(w, last)).await?;
+
+    w.create(restore("back", "u", 2, json!({"snapshotRef": {"name": "good"}}))).await?;
+    let back = w.step("the cluster goes back", ends(w, "back", "Complete")).await?;
+    ensure!(written_under(w, "u").await? == 0, "the writes are gone");
+    w.step("the user and the log go on", goes_on(w, "u")).await?;
+    w.step("the schedule saves at once", saved_by_schedule(w, "u")).await?;
+    let folders = w.bucket().await?;
+    ensure!(folders.iter().any(|file| file.contains("/log-")), "a log of its own: {folders:?}");
+
+    let safety = back["status"]["safetySnapshot"].as_str().context("a safety snapshot")?;
+    w.create(restore("undo", "u", 3, json!({"snapshotRef": {"name": safety}}))).await?;
+    let undo = w.step("the return is undone", ends(w, "undo", "Complete")).await?;
+    ensure!(undo["status"]["firstRevision"].as_i64() > back["status"]["firstRevision"].as_i64(), "I10: {undo}");
+    w.step("every acknowledged write is there", w.all_written("u", &wrote)).await?;
+    w.step("the user and the log go on", goes_on(w, "u")).await?;
+    w.step("the schedule saves at once", saved_by_schedule(w, "u")).await?;
+
+    let point = json!({"latest": {"storeRef": {"name": "vault"}, "cluster": "u"}, "at": {"revision": last}});
+    w.create(make::restored("point", 1, point)).await?;
+    w.step("a point of before the return", w.wait_ready("point", 1)).await?;
+    w.all_written("point", &wrote).await
+}
+
+async fn revision(w: &World, cluster: &str) -> Result<i64> {
+    let (present, _) = members(w, cluster).await?;
+    let status = w.etcdctl(present.first().context("a member")?, &["endpoint", "status", "-w", "json"]).await?;
+    let status: Value = serde_json::from_str(&status)?;
+    status[0]["Status"]["header"]["revision"].as_i64().with_context(|| format!("a revision: {status}"))
+}
+
+/// Waits until a segment of a log ends at this revision or later.
+async fn recorded(w: &World, revision: i64) -> Result<()> {
+    until(&format!("revision {revision} in the store"), PATIENCE, async || {
+        let last = |file: &String| {
+            let path = file.split_whitespace().find(|word| word.ends_with(".seg.zst"))?;
+            path.rsplit('/').next()?.split('-').nth(1)?.parse::<i64>().ok()
+        };
+        let end = w.bucket().await?.iter().filter_map(last).max();
+        Ok(if end >= Some(revision) { Ok(()) } else { Err(format!("it ends at {end:?}")) })
+    })
+    .await
+}
+
+/// Waits until etcd has the user of the EtcdUser, by its claim in the present etcd cluster, and the log is current.
+async fn goes_on(w: &World, cluster: &str) -> Result<()> {
+    until("the user and the log", PATIENCE, async || {
+        let object = w.get("EtcdCluster", cluster).await?;
+        let id = object["status"]["clusterId"].as_str().unwrap_or("none").to_owned();
+        let user = w.get("EtcdUser", "till").await?;
+        let claim = user["metadata"]["annotations"]["holdfast.dev/etcd-user"].as_str().unwrap_or_default().to_owned();
+        let schedule = w.get("EtcdSnapshotSchedule", "nightly").await?;
+        let current = condition(&schedule, "LogCurrent").is_some_and(|(status, ..)| status == "True");
+        // The claim has four parts after etcd was given the user.
+        let given = claim.starts_with(&format!("{id}/")) && claim.split('/').count() == 4;
+        Ok(if given && current { Ok(()) } else { Err(format!("{id} {claim} {}", schedule["status"]["conditions"])) })
+    })
+    .await?;
+    let (present, _) = members(w, cluster).await?;
+    let users = w.etcdctl(present.first().context("a member")?, &["user", "list"]).await?;
+    ensure!(users.contains("till"), "{users}");
+    Ok(())
+}
+
+/// Waits until the schedule has saved the present etcd cluster.
+async fn saved_by_schedule(w: &World, cluster: &str) -> Result<()> {
+    until("a snapshot of the present etcd cluster", PATIENCE, async || {
+        let object = w.get("EtcdCluster", cluster).await?;
+        let mut seen = vec![];
+        for name in w.names_with("EtcdSnapshot", "holdfast.dev/schedule-uid").await? {
+            let status = w.get("EtcdSnapshot", &name).await?["status"].take();
+            if status["phase"] == "Complete" && status["source"]["clusterID"] == object["status"]["clusterId"] {
+                return Ok(Ok(()));
+            }
+            seen.push(status.to_string());
+        }
+        Ok(Err(format!("{seen:?}")))
+    })
+    .await
+}
