@@ -496,6 +496,21 @@ pub struct MemberSummary {
     /// Evidence that the member's data are lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Evidence>,
+    /// End of the member's data by its last answer without a leader; absent while a linearizable read succeeds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_end: Option<DataEnd>,
+}
+
+/// How far a member's data goes. Of two members the one with the higher term, then the higher index, has more.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DataEnd {
+    /// Raft term.
+    pub term: u64,
+    /// Applied raft index.
+    pub index: u64,
+    /// Revision of the key space.
+    pub revision: i64,
 }
 
 /// Facts that the operator writes with optimistic concurrency, before the step that depends on them.

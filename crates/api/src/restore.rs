@@ -179,8 +179,11 @@ pub struct Restoring {
     /// Restore UID; also in the volume's identity file.
     #[serde(rename = "restoreUID")]
     pub restore_uid: String,
-    /// Snapshot to restore; the lineage, if `latest` is given with `at`.
+    /// Snapshot to restore; the lineage, if `latest` is given with `at`; the claim, for `survivor`.
     pub source: StoredSnapshot,
+    /// Name of the `EtcdMember` whose claim `source` names: the data is that of its volume, and no snapshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub survivor: Option<String>,
     /// Point up to which the log is added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<RestorePoint>,

@@ -1,4 +1,5 @@
-//! `EtcdRestore`: the return of one cluster, in place, to a stored snapshot; and the records of a return on the cluster and its members.
+//! `EtcdRestore`: the return of one cluster, in place, to a stored snapshot or to the data of one member; and the records of a return on
+//! the cluster and its members.
 //!
 //! Decides fields, defaults and what CEL refuses. `plan::cluster::timeline` decides the steps, `plan::restore` the object's status.
 
@@ -8,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::formed::Formed;
-use crate::name::LocalRef;
+use crate::name::{LocalRef, OBJECT_NAME};
 use crate::restore::{Restore, Restoring};
 use crate::snapshot::SnapshotTemplate;
 use crate::{EtcdCluster, EtcdMember};
@@ -67,8 +68,12 @@ const SAFETY_DEADLINE_SECONDS: u32 = 3600;
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("has(self.safetySnapshot) != has(self.skipSafetySnapshot)")
-        .message("set exactly one of safetySnapshot (the destination of a last snapshot of the present data) and skipSafetySnapshot (the reason for which none is needed)")
+    validation = Rule::new("has(self.from) != has(self.fromMember)")
+        .message("set exactly one of from (a stored snapshot) and fromMember (a member of a cluster that has lost its quorum for good)"),
+    validation = Rule::new("has(self.fromMember) || has(self.safetySnapshot) != has(self.skipSafetySnapshot)")
+        .message("set exactly one of safetySnapshot (the destination of a last snapshot of the present data) and skipSafetySnapshot (the reason for which none is needed)"),
+    validation = Rule::new("!has(self.fromMember) || (!has(self.safetySnapshot) && !has(self.skipSafetySnapshot))")
+        .message("omit safetySnapshot and skipSafetySnapshot with fromMember: without a quorum there is nothing else to save, and every earlier claim stays")
 )]
 pub struct EtcdRestoreSpec {
     /// The `EtcdCluster` in this namespace.
@@ -78,7 +83,12 @@ pub struct EtcdRestoreSpec {
     #[schemars(range(min = 2, max = 1_000_000))]
     pub timeline: u32,
     /// The data to return to, as in `bootstrap.restore` of an EtcdCluster.
-    pub from: Restore,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Restore>,
+    /// The member to go on from, after a majority of the members is lost for good. Holdfast ends all Pods, copies this member's data
+    /// with its whole log, and makes the next timeline from the copy. It begins only while no linearizable read succeeds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_member: Option<FromMember>,
     /// The last snapshot of the present data: destination and form, as in an EtcdSnapshot. Holdfast leads the clients away, ends
     /// their connections, and saves; without a complete snapshot the return fails, and the cluster goes on as before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -102,6 +112,19 @@ pub struct EtcdRestoreSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 30, max = 86400))]
     pub deadline_seconds: Option<u32>,
+}
+
+/// The member of a cluster without a quorum whose data the next timeline begins with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FromMember {
+    /// Name of the `EtcdMember`. Its claim is read, and never written.
+    #[schemars(length(min = 1, max = 63), regex(pattern = OBJECT_NAME))]
+    pub name: String,
+    /// Whether to go on although another member may have acknowledged writes that this one lacks: a member that does not answer, or
+    /// whose log is longer. Default: false, and the condition names these members.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accept_loss: bool,
 }
 
 /// The end of a return that failed before the first member of the new timeline had joined.
@@ -178,6 +201,20 @@ pub struct PhaseStart {
     pub at: String,
 }
 
+/// The log of a survivor, as the restore read it on its volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SurvivorLog {
+    /// Raft index of the last entry. Every entry up to this one is in the restored data.
+    pub last_index: u64,
+    /// Raft term of that entry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_term: Option<u64>,
+    /// Number of entries at the end that the survivor did not know as committed. A lost leader may have acknowledged them, so the
+    /// restored data have them.
+    pub beyond_commit: u64,
+}
+
 /// A return that is under way: a latch of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -216,6 +253,9 @@ pub struct Returning {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub restored_revision: Option<i64>,
+    /// The log of the survivor, for `fromMember`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub survivor_log: Option<SurvivorLog>,
     /// Name of the safety snapshot's `EtcdSnapshot`, after it is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub safety_snapshot: Option<String>,
@@ -237,6 +277,11 @@ pub struct Returning {
 }
 
 impl Returning {
+    /// Returns the member of a cluster without a quorum whose data the return goes on from.
+    pub fn survivor(&self) -> Option<&str> {
+        self.restoring.as_ref()?.survivor.as_deref()
+    }
+
     /// Returns the present phase.
     pub fn phase(&self) -> ReturnPhase {
         self.phases.last().map_or(ReturnPhase::Pending, |last| last.phase)
@@ -307,6 +352,9 @@ pub struct EtcdRestoreStatus {
     /// URI of the snapshot that the data came from; for `latest` with a point in time, of its lineage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uri: Option<String>,
+    /// The log of the survivor, for `fromMember`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub survivor_log: Option<SurvivorLog>,
     /// Revision of the restored data, before the bump.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]

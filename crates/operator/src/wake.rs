@@ -220,7 +220,8 @@ impl Roots {
             restore.and_then(|r| r.snapshot_ref.as_ref()).is_some_and(|r| r.name == name)
         };
         let returns = self.restores.within(&namespace, |restore| {
-            restore.spec.from.snapshot_ref.as_ref().is_some_and(|named| named.name == name)
+            let named = restore.spec.from.as_ref().and_then(|from| from.snapshot_ref.as_ref());
+            named.is_some_and(|named| named.name == name)
         });
         let returns = returns.iter().map(|restore| &restore.spec.cluster_ref.name);
         let returns: Vec<_> = returns.map(|named| ObjectRef::new(named).within(&namespace)).collect();

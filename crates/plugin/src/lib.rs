@@ -33,6 +33,7 @@ pub mod member;
 pub mod operators;
 pub mod point;
 pub mod progress;
+pub mod recover;
 pub mod report;
 pub mod restore;
 pub mod schedule;
@@ -63,6 +64,9 @@ pub enum Verb {
     /// Plan and start the restore of a snapshot into a new cluster.
     #[command(subcommand)]
     Restore(restore::RestoreVerb),
+    /// Show the ways out of a lost quorum, and what each would lose.
+    #[command(subcommand)]
+    Recover(recover::RecoverVerb),
     /// Compare the keys below a prefix at a point with the cluster, and with --apply put back those that are missing.
     Undelete(Box<undelete::UndeleteFlags>),
     /// Write a client certificate of a cluster to files, and print the environment for etcdctl.
@@ -92,6 +96,7 @@ pub async fn run(verb: Verb, line: Command, build: BuildInfo) -> u8 {
         Verb::Cluster(verb) => cluster::run(verb).await,
         Verb::Member(verb) => member::run(verb).await,
         Verb::Restore(verb) => restore::run(verb).await,
+        Verb::Recover(verb) => recover::run(verb).await,
         Verb::Undelete(flags) => undelete::run(*flags).await,
         Verb::Certificate(flags) => certificate::run(*flags).await,
         Verb::Etcdctl(flags) => etcdctl::run(*flags).await,

@@ -49,6 +49,7 @@ mod snapshots;
 mod space;
 mod store_trouble;
 mod stores;
+mod survivors;
 mod tls;
 mod tls_managed;
 mod tls_own;
@@ -126,6 +127,8 @@ pub fn all() -> Vec<Story> {
         story!("back_in_place", returns::in_place),
         story!("back_fails_and_returns", returns::fails),
         story!("a_return_is_undone", returns::undone),
+        story!("quorum_lost_from_a_member", survivors::from_a_member),
+        story!("quorum_lost_survivor_is_behind", survivors::is_behind),
         story!("space_comes_back", defrag::comes_back),
         story!("nospace_ends_by_itself", defrag::full),
         story!("nospace_says_the_ways_out", defrag::quota_grows),

@@ -223,6 +223,7 @@ async fn verbs(person: &Person<'_>) -> Result<()> {
         run("cluster scale", "cluster scale p --replicas=0 --wait --timeout-seconds=240", "scaled"),
         run("cluster scale", "cluster scale p --replicas=3 --wait --timeout-seconds=240", "scaled"),
         run("report", "report p --out=bundle.tar.gz", "status/p.txt"),
+        run("recover plan", "recover plan p", "has a quorum"),
         run("version", "version", "operator"),
         run("check", "check", "operator"),
         run("restore in-place", "restore in-place p --plan --at-revision=1000000", "and the log"),

@@ -62,7 +62,7 @@ async fn read(reader: Reader<'_>, cluster: EtcdCluster) -> Result<Observed, Erro
     let first = cluster.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref());
     // A cluster that has formed restores for an EtcdRestore alone.
     let restore = match &returns {
-        Some(returns) => Some(&returns.spec.from),
+        Some(returns) => returns.spec.from.as_ref(),
         None => first,
     };
     let formed = cluster.status.as_ref().is_some_and(|s| s.latches.formed.is_some());

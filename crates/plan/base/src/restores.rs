@@ -25,9 +25,9 @@ fn keys_of(key: &str, to_a_point: bool) -> Vec<String> {
     std::iter::once(lineage).chain(snapshot.then_some(named)).collect()
 }
 
-/// Returns the keys that a latched restore reads.
+/// Returns the keys that a latched restore reads; none for the volume of a survivor.
 pub fn read_by(restoring: &Restoring) -> Vec<String> {
-    keys_of(&restoring.source.key, restoring.at.is_some())
+    if restoring.survivor.is_some() { vec![] } else { keys_of(&restoring.source.key, restoring.at.is_some()) }
 }
 
 /// Whether a key is that of a lineage or below it.

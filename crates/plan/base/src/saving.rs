@@ -50,7 +50,8 @@ pub fn source(cluster: &EtcdCluster) -> Result<Source, (Reason, String)> {
     let cluster_uid = Some(meta::uid(&cluster.metadata).to_owned());
     let point = status.and_then(|s| s.restore.as_ref()).filter(|r| r.point.as_ref().is_some_and(|p| p.proof.is_some()));
     let base = point.and_then(|restore| restore.uri.as_deref()).map(attempt_of);
-    let restored_from = formed.restored_from.as_ref().map(|restoring| match &restoring.at {
+    let stored = formed.restored_from.as_ref().filter(|restoring| restoring.survivor.is_none());
+    let restored_from = stored.map(|restoring| match &restoring.at {
         None => restoring.source.key.clone(),
         // Without a report the lineage: a search for the latest snapshot then asks a person.
         Some(_) => base.unwrap_or_else(|| restoring.source.key.clone()),

@@ -5,7 +5,7 @@
 use holdfast_api::EtcdRestoreStatus;
 use holdfast_api::condition::{Reason, Type, Wanted, merge};
 use holdfast_api::restore::Restoring;
-use holdfast_api::timeline::{PhaseStart, ReturnPhase, Returning};
+use holdfast_api::timeline::{EtcdRestoreSpec, PhaseStart, ReturnPhase, Returning};
 use jiff::Timestamp;
 
 use crate::cluster::{self, timeline};
@@ -59,10 +59,12 @@ fn recorded(seen: &Observed, returning: &Returning, old: EtcdRestoreStatus) -> E
     let others = seen.cluster.iter().flat_map(|cluster| cluster.others.iter().chain(&cluster.members));
     let aside = others.filter_map(|m| Some((m.name(), m.object.spec.aside.as_ref()?)));
     let aside: Vec<_> = aside.filter(|(_, aside)| aside.restore_uid == uid).collect();
-    let uri = |restoring: &Restoring| objects::store::uri(&restoring.source);
+    let uri =
+        |restoring: &Restoring| restoring.survivor.is_none().then(|| objects::store::uri(&restoring.source)).flatten();
     EtcdRestoreStatus {
         phases: returning.phases.clone(),
         uri: returning.restoring.as_ref().and_then(uri).or(old.uri),
+        survivor_log: returning.survivor_log.clone().or(old.survivor_log),
         restored_revision: returning.restored_revision.or(old.restored_revision),
         first_revision: returning.first_revision.or(old.first_revision),
         earlier_revision: returning.earlier_revision.or(old.earlier_revision),
@@ -94,11 +96,8 @@ fn report(seen: &Observed, returning: Option<&Returning>, status: &EtcdRestoreSt
             ReturnPhase::Failed | ReturnPhase::TurningBack => Reason::ReturnFailed,
             _ => Reason::Returning,
         };
-        let message = if phase == ReturnPhase::Complete {
-            complete(spec.timeline, status)
-        } else {
-            timeline::waits_for(returning)
-        };
+        let message =
+            if phase == ReturnPhase::Complete { complete(spec, status) } else { timeline::waits_for(returning) };
         return Report { phase, reason, message };
     }
     let present = cluster.timeline();
@@ -109,11 +108,7 @@ fn report(seen: &Observed, returning: Option<&Returning>, status: &EtcdRestoreSt
                 format!("the EtcdCluster {named} has timeline {present} already: this EtcdRestore changes nothing");
             return Report { phase: ReturnPhase::Skipped, reason: Reason::TimelineExists, message };
         }
-        return Report {
-            phase: ReturnPhase::Complete,
-            reason: Reason::Returned,
-            message: complete(spec.timeline, status),
-        };
+        return Report { phase: ReturnPhase::Complete, reason: Reason::Returned, message: complete(spec, status) };
     }
     if spec.timeline > present + 1 {
         let message = format!(
@@ -122,6 +117,14 @@ fn report(seen: &Observed, returning: Option<&Returning>, status: &EtcdRestoreSt
             present + 1
         );
         return waits(Reason::InvalidSpec, message);
+    }
+    // A person decides during each loss: an object that stays would act in the next short silence.
+    if spec.from_member.is_some() && cluster.etcd.known().is_some() {
+        let message = format!(
+            "a linearizable read of the EtcdCluster {named} succeeds, so it has a quorum, and nothing was changed. To return to a \
+             snapshot create another EtcdRestore with spec.from"
+        );
+        return Report { phase: ReturnPhase::Failed, reason: Reason::ReturnFailed, message };
     }
     if let Some(other) = cluster.latches().returning {
         return waits(Reason::Returning, format!("EtcdRestore {} comes first", other.name));
@@ -146,8 +149,15 @@ fn report(seen: &Observed, returning: Option<&Returning>, status: &EtcdRestoreSt
 }
 
 /// The message of a return that is complete.
-fn complete(timeline: u32, status: &EtcdRestoreStatus) -> String {
-    let mut message = format!("the cluster serves timeline {timeline}");
+fn complete(spec: &EtcdRestoreSpec, status: &EtcdRestoreStatus) -> String {
+    let mut message = format!("the cluster serves timeline {}", spec.timeline);
+    if let (Some(from), Some(log)) = (&spec.from_member, &status.survivor_log) {
+        let term = log.last_term.map(|term| format!(" of term {term}")).unwrap_or_default();
+        message.push_str(&format!(
+            ", with each entry of {} up to raft index {}{term}, of which it did not know {} as committed",
+            from.name, log.last_index, log.beyond_commit
+        ));
+    }
     if let (Some(restored), Some(first)) = (status.restored_revision, status.first_revision) {
         message.push_str(&format!(", with the data of revision {restored} as revision {first}"));
     }

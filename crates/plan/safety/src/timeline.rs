@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use super::facts::{formed_as, is_healthy, known, latches, may_start_empty, owner_of, target_member, voters};
 use super::{Verdict, is, rule};
 use holdfast_base::seen::cluster::{Member, Observed};
-use holdfast_base::{Act, Target, meta};
+use holdfast_base::{Act, Target, meta, pods};
 
 /// The return that is under way.
 fn under_way(seen: &Observed) -> Option<Returning> {
@@ -95,8 +95,25 @@ fn begin(seen: &Observed, record: &Returning) -> Verdict {
             && !has_ended(restore)
             && !meta::deleting(&restore.metadata)
     });
-    let prepares = asked && record.phase() == ReturnPhase::Preparing && latches(seen).formed.is_some();
+    let first = if record.survivor().is_some() {
+        // I1: with a quorum a snapshot and a safety snapshot are the way back.
+        let named = seen.returns.as_ref().and_then(|restore| restore.spec.from_member.as_ref());
+        let is_named = carried || named.map(|named| named.name.as_str()) == record.survivor();
+        let ready = seen.members.iter().any(|m| m.live_pod().is_some_and(pods::ready));
+        rule("I1", is_named && !ready && is_lost(seen, record), "a return to a member's data begins without a quorum")?;
+        ReturnPhase::SettingAside
+    } else {
+        ReturnPhase::Preparing
+    };
+    let prepares = asked && record.phase() == first && latches(seen).formed.is_some();
     rule("I2", next && (prepares || carried), "a timeline is made by an EtcdRestore that names the next one")
+}
+
+/// Whether no linearizable read succeeds, and the survivor of the return has its volume.
+fn is_lost(seen: &Observed, returning: &Returning) -> bool {
+    let named = returning.survivor();
+    let survivor = seen.members.iter().chain(&seen.others).find(|m| named == Some(m.name()));
+    seen.etcd.known().is_none() && survivor.is_some_and(|m| m.object.spec.joined.is_some() && m.live_claim().is_some())
 }
 
 /// Checks the change of the timeline: no Pod of another timeline is there.
@@ -146,6 +163,9 @@ pub(super) fn create(seen: &Observed, member: &EtcdMember) -> Option<Verdict> {
         )?;
         let one = !seen.members.iter().chain(&seen.others).any(|m| is_new(&m.object, &returning));
         rule("I2", one, "there is one seed")?;
+        let podless = seen.members.iter().chain(&seen.others).all(|m| m.pod.is_none()) && seen.stray_pods.is_empty();
+        let rests = returning.survivor().is_none() || podless;
+        rule("I2", rests, "a survivor's volume is read after each Pod of its timeline has ended")?;
         rule(
             "I9",
             member.spec.restore.is_some() && member.spec.restore == returning.restoring,
@@ -166,7 +186,8 @@ fn set_aside(seen: &Observed, target: &Target, aside: &Aside) -> Verdict {
         .others
         .iter()
         .any(|m| in_phase(seen, &[ReturnPhase::SettingAside]).is_some_and(|it| is_new(&m.object, &it)));
-    rule("I2", prepared, "the data of the next timeline is on a claim before a member is set aside")?;
+    let lost = under_way(seen).is_some_and(|it| it.survivor().is_some() && is_lost(seen, &it));
+    rule("I2", prepared || lost, "the data of the next timeline is on a claim before a member is set aside")?;
     rule("I2", timeline::of_member(object) < aside.timeline, "a member is set aside for a later timeline")?;
     let admitted =
         |m: &Member| m.live_pod().is_some_and(|pod| meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER));

@@ -119,6 +119,53 @@ fn a_cluster_goes_back_whatever_happens() {
     live_through(&history(), live);
 }
 
+/// Two of three volumes are gone for good: the cluster goes on from the third, by as many attempts as it takes.
+fn live_on(history: &History) -> Result<(), TestCaseError> {
+    let mut world = formed(3);
+    let survivor = world.members.keys().next().unwrap().clone();
+    let attempt = |world: &mut World| {
+        if world.return_has_ended() && !world.complete() {
+            world.return_from(&survivor, true);
+        }
+    };
+    world.lose_claim(1);
+    world.lose_claim(2);
+    for (after, event) in &history.events {
+        world.run_until(*after, |_| false);
+        match event {
+            Event::Return(_) => attempt(&mut world),
+            Event::Break(true) => drop(world.broken.insert(survivor.clone())),
+            Event::Break(false) => drop(world.broken.remove(&survivor)),
+            // Without a quorum no cluster learns again that it has formed.
+            Event::LoseStatus => {}
+            other => happen(&mut world, *other),
+        }
+    }
+    world.faults.clear();
+    world.broken.clear();
+    world.held = false;
+    world.edit(|s| s.paused = false);
+    for _ in 0..3 {
+        attempt(&mut world);
+        world.run_until(PATIENCE, |world| world.complete() || world.return_has_ended());
+    }
+    prop_assert!(world.run_until(PATIENCE, World::complete), "never whole again:\n{}", world.log.join("\n"));
+    is_quiet(&mut world)
+}
+
+#[test]
+fn a_cluster_goes_on_from_a_survivor_whatever_happens() {
+    live_through(&history(), live_on);
+}
+
+/// The checks of the world find a plan that reads a survivor's volume beside its etcd.
+#[test]
+#[should_panic(expected = "a survivor's volume is read while etcd runs")]
+fn a_volume_that_is_read_beside_its_etcd_is_found() {
+    let world = formed(1);
+    world.check_at_rest();
+}
+
 fn returning(phase: ReturnPhase) -> World {
     let mut world = formed(3);
     world.return_to(SNAPSHOT, 2, true);

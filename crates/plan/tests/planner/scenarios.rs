@@ -63,6 +63,8 @@ fn tell(world: &mut World, command: &str) {
         }
         ["return", "to", name] => world.return_to(name, 2, true),
         ["return", "unsaved", "to", name] => world.return_to(name, 2, false),
+        ["return", "from", n] => world.return_from(&world.nth(n.parse().unwrap()), false),
+        ["return", "from", n, "with", "loss"] => world.return_from(&world.nth(n.parse().unwrap()), true),
         ["return", "again", "to", name] => world.return_to(name, 3, true),
         ["return", "forgotten"] => world.forget_return(),
         ["until", "return", phase] => {

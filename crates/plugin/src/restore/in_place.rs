@@ -170,7 +170,7 @@ fn wanted(
     let spec = EtcdRestoreSpec {
         cluster_ref: LocalRef { name: named },
         timeline: next,
-        from: data(snapshot, &flags.source)?,
+        from: Some(data(snapshot, &flags.source)?),
         safety_snapshot: safety_snapshot(snapshot, flags)?,
         skip_safety_snapshot: flags.skip_safety_snapshot.clone(),
         ..EtcdRestoreSpec::default()
@@ -219,7 +219,8 @@ fn plan(
         keep_earlier_seconds: spec.keep_earlier(),
         last: LastReturn::find(&of_cluster(restores, named)),
     };
-    let plan = Plan::for_restore(snapshot, snapshots, &[], (named, spec.from.at.as_ref()), now);
+    let point = spec.from.as_ref().and_then(|from| from.at.as_ref());
+    let plan = Plan::for_restore(snapshot, snapshots, &[], (named, point), now);
     Plan { in_place: Some(in_place), ..plan }
 }
 
@@ -235,8 +236,11 @@ async fn create(
     let made: EtcdRestore = made.map_err(|error| refused(&error, &format!("creating EtcdRestore {name}")))?;
     let note = if flags.dry_run { " (dry run)" } else { "" };
     print(&format!("etcdrestore.holdfast.dev/{name} created{note}\n"))?;
-    let from = wanted.spec.from.snapshot_ref.as_ref().map(|snapshot| snapshot.name.as_str()).unwrap_or_default();
-    let point = wanted.spec.from.at.as_ref().map(|point| format!(" and the log up to {point}")).unwrap_or_default();
+    let data = wanted.spec.from.as_ref();
+    let from = data.and_then(|data| data.snapshot_ref.as_ref()).map(|snapshot| snapshot.name.as_str());
+    let from = from.unwrap_or_default();
+    let point =
+        data.and_then(|data| data.at.as_ref()).map(|point| format!(" and the log up to {point}")).unwrap_or_default();
     print(&format!("{} goes back to EtcdSnapshot {from}{point}\n", cluster.name_any()))?;
     let mut last = None;
     let check = async || {

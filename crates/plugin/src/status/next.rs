@@ -58,9 +58,10 @@ fn of_condition(facts: &Facts, condition: &Condition) -> Option<Step> {
         kubectl(facts, &format!("describe {about}"))
     };
     let (why, command) = match reason {
-        R::QuorumLost => {
-            ("find out which Pods can come back: a majority has to run on its own volumes", Some(pods(facts)))
-        }
+        R::QuorumLost => (
+            "bring a majority back on its own volumes; where they are gone for good, compare the ways out",
+            Some(holdfast(facts, &format!("recover plan {name}"))),
+        ),
         R::DataLost => ("no member has its data: restore the newest snapshot into a new cluster", restore(facts)),
         R::AlarmRaised => {
             ("look at the alarms of etcd", Some(holdfast(facts, &format!("etcdctl {name} -- alarm list"))))

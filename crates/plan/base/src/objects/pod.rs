@@ -12,7 +12,9 @@ use holdfast_api::restore::{RestorePoint, Restoring};
 use holdfast_api::store::Location;
 use holdfast_api::transport::Transport;
 use holdfast_api::{EtcdMember, component, key, name, role};
-use holdfast_contract::{DEFAULT_RESTORE_STALL_SECONDS, GateRequest, IdentityFlags, Point, Request, RestoreRequest};
+use holdfast_contract::{
+    DEFAULT_RESTORE_STALL_SECONDS, GateRequest, IdentityFlags, Point, Request, RestoreRequest, StoreFlags,
+};
 use k8s_openapi::api::core::v1::{
     Affinity, Container, DownwardAPIVolumeFile, DownwardAPIVolumeSource, EmptyDirVolumeSource, EnvVar, HTTPGetAction,
     ObjectFieldSelector, PersistentVolumeClaimVolumeSource, Pod, PodAffinityTerm, PodAntiAffinity, PodSpec, Probe,
@@ -243,10 +245,14 @@ fn restore_container(
         Some(Ok(Point::Time(time))) => (None, Some(time)),
         Some(Err(_)) | None => (None, None),
     };
+    // Of a survivor the source is the claim itself, and no store on it.
+    let from_volume = opened.flags.mount.clone().filter(|_| restoring.survivor.is_some());
+    let from_store = from_volume.is_none();
     let request = RestoreRequest {
-        store: opened.flags.clone(),
-        key: restoring.source.key.clone(),
-        from_volume: None,
+        store: if from_store { opened.flags.clone() } else { StoreFlags::default() },
+        key: if from_store { restoring.source.key.clone() } else { String::new() },
+        etcd: (!from_store).then(|| PathBuf::from(ETCD)),
+        from_volume,
         at_revision,
         at_time,
         allow_auth_changed: restoring.at.as_ref().is_some_and(|at| at.allow_auth_changed),
@@ -258,7 +264,6 @@ fn restore_container(
         revision_bump: restoring.revision_bump.and_then(|bump| u64::try_from(bump).ok()).unwrap_or(0),
         volume: PathBuf::from(VOLUME),
         etcdutl: PathBuf::from(ETCDUTL),
-        etcd: None,
         engine: restoring.engine.unwrap_or_default(),
         identity: identity(member, start),
         restore_uid: restoring.restore_uid.clone(),

@@ -53,6 +53,9 @@ const fn reported(status: &RestoreStatus) -> bool {
 
 /// Whether the status describes an attempt to restore the same source.
 fn is_of(old: &RestoreStatus, restoring: &Restoring) -> bool {
+    if restoring.survivor.is_some() {
+        return old.uri.as_ref().is_some_and(|uri| uri.starts_with("volume:"));
+    }
     let place = objects::store::uri(&restoring.source);
     let same = |uri: &String| {
         // The latched source is the folder; the report names an object in that folder.

@@ -29,7 +29,7 @@ pub(super) fn agent(seen: &Observed) -> Option<&Agent> {
 /// Returns the restore that is asked for: of a cluster that has formed, `spec.from` of its EtcdRestore, else `spec.bootstrap.restore`.
 pub(super) fn asked(seen: &Observed) -> Option<&Restore> {
     if seen.latches().formed.is_some() || seen.timeline() > FIRST {
-        return seen.returns.as_ref().map(|restore| &restore.spec.from);
+        return seen.returns.as_ref().and_then(|restore| restore.spec.from.as_ref());
     }
     seen.cluster.spec.bootstrap.as_ref()?.restore.as_ref()
 }

@@ -350,6 +350,7 @@ fn attempt(seen: &Observed, source: StoredSnapshot, sha256: Option<String>, name
     Restoring {
         restore_uid,
         source,
+        survivor: None,
         at: how.at.cloned(),
         sha256,
         snapshot,

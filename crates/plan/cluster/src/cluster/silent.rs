@@ -4,6 +4,7 @@
 //! own cause. A member that cannot come back by itself (its claim is gone, or the gate refuses its volume) does not count as
 //! starting, however often kubelet starts its container. No cause leads to an act (I1).
 
+use holdfast_api::cluster::{DataEnd, MemberSummary};
 use holdfast_api::condition::{self, Reason, Type};
 use holdfast_api::member::LastFailure;
 use holdfast_api::repair::Loss;
@@ -11,7 +12,7 @@ use holdfast_api::role;
 use jiff::{SignedDuration, Timestamp};
 
 use super::intervals::{POLL, SOON};
-use super::{Member, Observed, auth, memberless, recorded, tls};
+use super::{Answer, Member, Membership, Observed, auth, memberless, recorded, tls};
 use holdfast_base::objects::budget::quorum;
 use holdfast_base::objects::container;
 use holdfast_base::{Next, Seen, Unread, Wake, failure, meta, pods};
@@ -153,7 +154,8 @@ fn without_a_majority(
         "What was in memory does not come back: save the survivor before its Pod ends, and restore that or the last \
          snapshot as a new cluster with claims"
     } else {
-        "Bring the data of the others back, or restore the last snapshot as a new cluster"
+        "Bring the data of the others back, go on from a survivor's volume with spec.fromMember of an EtcdRestore, or restore \
+         the last snapshot as a new cluster"
     };
     let message = format!(
         "{}. {} of {} voters are needed, and {whole} can come back. Nothing is removed. {}{remedy} (runbook QuorumLost)",
@@ -171,6 +173,21 @@ fn savable(seen: &Observed, voters: &[&Member]) -> String {
     match voters.iter().filter_map(log_end).max() {
         Some((_, name)) => format!("`holdfast agent save --no-quorum` can save the data of {name}. "),
         None => "No voter answers, so no snapshot can be saved now. ".to_owned(),
+    }
+}
+
+/// Returns the end of a member's data by its last answer without a leader: with one, each pass would write another index.
+pub(super) fn data_end(
+    etcd: Option<&Membership>,
+    answer: Option<&Answer>,
+    before: Option<&MemberSummary>,
+) -> Option<DataEnd> {
+    match (etcd, answer.filter(|answer| answer.leader == 0)) {
+        (Some(_), _) => None,
+        (None, Some(Answer { term, applied_index: index, revision, .. })) => {
+            Some(DataEnd { term: *term, index: *index, revision: *revision })
+        }
+        (None, None) => before.and_then(|summary| summary.data_end.clone()),
     }
 }
 

@@ -125,6 +125,7 @@ fn summary(
             None => before.and_then(|s| s.certificates_not_after.clone()),
         },
         evidence: replace::evidence(seen, member, now).or_else(|| diverged::kept(seen, member)),
+        data_end: silent::data_end(etcd, known, before),
     }
 }
 

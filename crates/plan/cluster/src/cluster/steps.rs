@@ -131,6 +131,7 @@ pub(super) const FOUNDING: Table = Table {
             file: "cluster/tls.rs",
             rule: |pass| pass.certificates.clone(),
         },
+        SURVIVE,
         Step {
             name: "stay without members",
             when: "`spec.replicas` is 0 and no EtcdMember exists",
@@ -240,6 +241,7 @@ pub(super) const FORMED: Table = Table {
             file: "cluster/roll.rs",
             rule: |pass| roll::give(pass.seen, pass.wanted?, pass.now),
         },
+        SURVIVE,
         Step {
             name: "wait for etcd",
             when: "no linearizable read of the membership succeeds",
@@ -448,6 +450,13 @@ pub(super) const IDLE: Table = Table {
             rule: |pass| timeline::clear(pass.seen, pass.now).map(Next::act),
         },
     ],
+};
+
+const SURVIVE: Step = Step {
+    name: "return to the data of one member, in steps: latch the record, create the first member of the next timeline, latch that timeline",
+    when: "an EtcdRestore names the member, and no linearizable read succeeds",
+    file: "cluster/timeline.rs",
+    rule: |pass| timeline::survive(pass.seen, is_sound(pass), pass.now),
 };
 
 const REFUSED: Step = Step {

@@ -2,7 +2,8 @@
 //!
 //! Decides which part of a return comes next, and when its record goes. `timeline/prepare.rs` restores the data while the cluster
 //! serves, `save.rs` leads clients away and saves the safety snapshot, `set_aside.rs` ends the members of the present timeline,
-//! `start.rs` waits for the next one, and `turn_back.rs` makes the earlier one serve again. `bootstrap.rs` founds the next timeline from
+//! `start.rs` begins the next one and waits for it, and `turn_back.rs` makes the earlier one serve again. `survivor.rs` begins the return of
+//! a cluster without a quorum: it ends the Pods before it restores. `bootstrap.rs` founds the next timeline from
 //! the prepared member, as it founds any cluster (I2).
 
 mod prepare;
@@ -10,6 +11,7 @@ mod record;
 mod save;
 mod set_aside;
 mod start;
+mod survivor;
 mod turn_back;
 
 use holdfast_api::cluster::Latches;
@@ -72,9 +74,23 @@ pub(super) fn prepare(seen: &Observed, etcd: Option<&Membership>, is_sound: bool
     }
 }
 
+/// Returns the step of a return to the data of one member: its beginning, or its preparation. It needs no etcd.
+pub(super) fn survive(seen: &Observed, is_sound: bool, now: Timestamp) -> Option<Next> {
+    match seen.latches().returning {
+        Some(returning) if returning.phase() == ReturnPhase::Preparing && returning.survivor().is_some() => {
+            Some(prepare::next(seen, &returning, is_sound, now))
+        }
+        None if is_sound && seen.latches().formed.is_some() => survivor::begin(seen, now),
+        Some(_) | None => None,
+    }
+}
+
 /// Returns why the return whose turn it is does not begin yet.
 pub fn held(seen: &Observed, now: Timestamp) -> Option<Waiting> {
     let idle = seen.latches().returning.is_none() && seen.latches().formed.is_some();
+    if idle && survivor::asked(seen).is_some() {
+        return survivor::hindrance(seen);
+    }
     let etcd = seen.own_etcd().filter(|_| idle)?;
     prepare::hindrance(seen, etcd, now)
 }
@@ -86,7 +102,14 @@ fn recover(seen: &Observed, now: Timestamp) -> Option<Next> {
     let aside = aside.filter(|aside| aside.timeline > present).max_by_key(|aside| aside.timeline)?;
     let prepared = seen.others.iter().find(|m| timeline::of_member(&m.object) == aside.timeline && !m.deleting());
     let restore = seen.returns.as_ref().filter(|restore| restore.metadata.uid.as_ref() == Some(&aside.restore_uid));
-    let goes_on = restore.is_some_and(|restore| !record::has_ended(restore)) && prepared.is_some();
+    let open = restore.filter(|restore| !record::has_ended(restore));
+    // Without a quorum the Pods end before the data is restored.
+    let lost = open
+        .and_then(|restore| Some((restore, survivor::find(seen, restore, restore.spec.from_member.as_ref()?).ok()?)));
+    if let Some(record) = lost.and_then(|(restore, member)| survivor::record(seen, restore, member, now)) {
+        return Some(record::latch(Latches { returning: Some(record), ..seen.latches() }));
+    }
+    let goes_on = open.is_some() && prepared.is_some();
     let phase = if goes_on { ReturnPhase::SettingAside } else { ReturnPhase::TurningBack };
     let spec = restore.map(|restore| restore.spec.clone()).unwrap_or_default();
     let returning = Returning {

@@ -91,7 +91,11 @@ impl World {
             return Err(71);
         }
         self.restores_what_is_latched(flag("key").as_ref());
-        if self.broken.contains(&flag("key").unwrap_or_default()) {
+        let survivor = Self::survivor_of(pod);
+        if survivor.is_some() {
+            self.check_at_rest();
+        }
+        if self.broken.contains(&survivor.or_else(|| flag("key")).unwrap_or_default()) {
             return Err(66);
         }
         let (group, member_id) = self.found(name, &flag("initial-cluster").unwrap_or_default());
@@ -243,8 +247,8 @@ impl World {
                 main.push(container("etcd", waiting(), Some(terminated(ended(code, self.last_words(name, code))))))
             }
             Stage::Prepared => {
-                let report = r#"{"kind":"restored","restoreUid":"u","uri":"file:///backup/k","dbBytes":7,"sha256":"5ha","takenAt":"2025-12-31T00:00:00Z","fromCluster":"ns/old","revision":900,"revisionBump":1000001000,"already":false,"millis":5}"#;
-                main.push(container("restore", terminated(ended(0, Some(report.to_owned()))), None));
+                let report = self.report_of_preparation(&self.pods[name]);
+                main.push(container("restore", terminated(ended(0, Some(report))), None));
             }
             Stage::Booting | Stage::Serving => {
                 if restores && process.restored {

@@ -31,7 +31,7 @@ impl World {
         }
         let returns = self.seen_return(&object);
         let first = object.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref());
-        let restore = returns.as_ref().map_or(first, |returns| Some(&returns.spec.from));
+        let restore = returns.as_ref().map_or(first, |returns| returns.spec.from.as_ref());
         let named = restore.and_then(|r| r.snapshot_ref.as_ref());
         let store = restore.and_then(Restore::store);
         Some(cluster::Observed {

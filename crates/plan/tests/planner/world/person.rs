@@ -123,7 +123,7 @@ impl World {
     }
 
     /// The name of the nth member.
-    fn nth(&self, n: usize) -> String {
+    pub fn nth(&self, n: usize) -> String {
         self.members.keys().nth(n).unwrap().clone()
     }
 

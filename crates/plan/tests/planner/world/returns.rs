@@ -1,6 +1,6 @@
 //! The return of the cluster to a snapshot, in place: the `EtcdRestore`, its pass, and the facts that the cluster's pass reads.
 
-use holdfast_api::timeline::{self, ReturnPhase};
+use holdfast_api::timeline::{self, FromMember, ReturnPhase};
 use holdfast_api::{EtcdRestore, EtcdRestoreSpec, name};
 use holdfast_plan::cluster::timeline::find_turn;
 use holdfast_plan::returns;
@@ -11,15 +11,25 @@ impl World {
     /// Creates an `EtcdRestore` of the cluster to a snapshot.
     pub fn return_to(&mut self, snapshot: &str, timeline: u32, saves: bool) {
         let from = Restore { snapshot_ref: Some(LocalRef { name: snapshot.to_owned() }), ..Restore::default() };
-        let spec = EtcdRestoreSpec {
-            cluster_ref: LocalRef { name: "a".to_owned() },
+        self.ask_for_return(EtcdRestoreSpec {
             timeline,
-            from,
+            from: Some(from),
             safety_snapshot: saves.then(SnapshotTemplate::default),
             skip_safety_snapshot: (!saves).then(|| "the data is broken".to_owned()),
-            deadline_seconds: Some(60),
             ..EtcdRestoreSpec::default()
-        };
+        });
+    }
+
+    /// Creates an `EtcdRestore` of the cluster to the data of a member.
+    pub fn return_from(&mut self, member: &str, accept_loss: bool) {
+        let from_member = Some(FromMember { name: member.to_owned(), accept_loss });
+        let timeline = self.next_timeline();
+        self.ask_for_return(EtcdRestoreSpec { timeline, from_member, ..EtcdRestoreSpec::default() });
+    }
+
+    fn ask_for_return(&mut self, spec: EtcdRestoreSpec) {
+        let spec =
+            EtcdRestoreSpec { cluster_ref: LocalRef { name: "a".to_owned() }, deadline_seconds: Some(60), ..spec };
         let mut restore = EtcdRestore::new("back", spec);
         restore.metadata.namespace = Some("ns".to_owned());
         self.born(&mut restore.metadata);
@@ -141,6 +151,37 @@ impl World {
             self.tell("restore back", &plan.status.conditions);
             self.changed();
         }
+    }
+
+    /// The member whose volume the Pod of a preparation mounts.
+    pub(super) fn survivor_of(pod: &Pod) -> Option<String> {
+        Self::flag(pod, "restore", "from-volume")?;
+        let claims = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+        let claims = claims.filter(|volume| volume.name == "backup");
+        let claim = claims.filter_map(|volume| volume.persistent_volume_claim.as_ref()).next()?;
+        claim.claim_name.strip_prefix("data-").map(str::to_owned)
+    }
+
+    /// Asserts that no etcd runs while a survivor's volume is read.
+    pub fn check_at_rest(&self) {
+        let runs = |(_, process): &(&String, &Process)| matches!(process.stage, Stage::Booting | Stage::Serving);
+        let running: Vec<&String> = self.processes.iter().filter(runs).map(|(name, _)| name).collect();
+        assert!(running.is_empty(), "a survivor's volume is read while etcd runs in {running:?}");
+    }
+
+    /// The report of a preparation.
+    pub(super) fn report_of_preparation(&self, pod: &Pod) -> String {
+        let survivor = Self::survivor_of(pod).and_then(|name| self.volumes.get(&format!("data-{name}"))?.data.clone());
+        let survivor = survivor.map(|data| {
+            format!(
+                r#","survivor":{{"clusterId":"{:x}","memberId":"{:x}","lastIndex":812,"lastTerm":3,"beyondCommit":2}}"#,
+                data.group, data.member_id
+            )
+        });
+        format!(
+            r#"{{"kind":"restored","restoreUid":"u","uri":"file:///backup/k","dbBytes":7,"sha256":"5ha","takenAt":"2025-12-31T00:00:00Z","fromCluster":"ns/old","revision":900,"revisionBump":1000001000,"already":false,"millis":5{}}}"#,
+            survivor.unwrap_or_default()
+        )
     }
 
     /// Asserts that no two timelines have a running etcd (I2).

@@ -68,7 +68,7 @@ fn the_object_names_the_next_timeline_and_saves_to_the_store_of_the_snapshot() {
     ] {
         let made = wanted(&cluster(status), &[], &from, &flags(words)).unwrap();
         assert_eq!((made.name_any().as_str(), made.namespace().as_deref()), (name, Some("prod")), "{words}");
-        assert_eq!(made.spec.from.snapshot_ref.unwrap().name, "old");
+        assert_eq!(made.spec.from.unwrap().snapshot_ref.unwrap().name, "old");
         assert_eq!(made.spec.skip_safety_snapshot.as_deref(), skipped, "{words}");
         let template = made.spec.safety_snapshot;
         assert_eq!(template.is_none(), store.is_none(), "{words}");

@@ -12,12 +12,13 @@ use jiff::Timestamp;
 
 use super::super::{Member, Membership, Observed, bootstrap, health, restore, roll};
 use super::record::{self, fail, wait};
+use super::{start, survivor};
 use holdfast_base::objects::{self, container};
 use holdfast_base::{Act, Next, Target, Waiting, meta, pods};
 
 /// Returns the first step of the return whose turn it is; `None`: there is none, or it has to wait.
 pub(super) fn begin(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
-    let asked = seen.returns.as_ref()?;
+    let asked = seen.returns.as_ref().filter(|restore| restore.spec.from.is_some())?;
     if blocked(seen, etcd).is_some() {
         return None;
     }
@@ -171,6 +172,15 @@ fn prepared(
         return fail(seen, returning, "the restore has reported no revision", now);
     };
     let first = restored.saturating_add_unsigned(report.revision_bump);
+    let record = Returning {
+        first_revision: Some(first),
+        restored_revision: Some(restored),
+        claim_uid: member.live_claim().map(|claim| meta::uid(&claim.metadata).to_owned()),
+        ..returning.clone()
+    };
+    if returning.survivor().is_some() {
+        return survived(seen, returning, (record, report), is_sound, now);
+    }
     if seen.etcd.known().is_none() || !is_sound {
         return wait("the data is restored. Before clients are led away, a linearizable read has to succeed, and the spec and its certificates have to be accepted".to_owned());
     }
@@ -181,11 +191,33 @@ fn prepared(
     }
     let saves = seen.returns.as_ref().is_some_and(|restore| restore.spec.safety_snapshot.is_some());
     let phase = if saves { ReturnPhase::Saving } else { ReturnPhase::SettingAside };
-    let record = Returning {
-        first_revision: Some(first),
-        restored_revision: Some(restored),
-        claim_uid: member.live_claim().map(|claim| meta::uid(&claim.metadata).to_owned()),
-        ..returning.clone()
-    };
     record::write(seen, record.entering(phase, now))
+}
+
+/// Begins the next timeline with a survivor's data; a revision that a client may have seen ends the return (I10).
+fn survived(
+    seen: &Observed,
+    returning: &Returning,
+    (record, report): (Returning, &RestoredReport),
+    is_sound: bool,
+    now: Timestamp,
+) -> Next {
+    let log = match &report.survivor {
+        Some(report) => survivor::check_report(seen, returning, report),
+        None => Err("the restore has reported no survivor".to_owned()),
+    };
+    let log = match log {
+        Ok(log) => log,
+        Err(why) => return fail(seen, returning, &why, now),
+    };
+    if !is_sound {
+        return wait(
+            "the data is restored. Before its first member starts, the spec and its certificates have to be accepted"
+                .to_owned(),
+        );
+    }
+    if returning.earlier_revision >= record.first_revision {
+        return fail(seen, returning, "the survivor is too far behind the others: its revisions would come twice", now);
+    }
+    start::begin(seen, Returning { survivor_log: Some(log), ..record }, now)
 }

@@ -46,7 +46,9 @@ const OUTAGE_SECONDS: u32 = 600;
 
 /// Whether a phase without a member for clients has lasted too long, and the return is to turn back.
 pub(super) fn is_late(returning: &Returning, now: Timestamp) -> Option<u32> {
-    let seconds = returning.deadline_seconds.min(OUTAGE_SECONDS);
+    // Without a quorum no member serves in any case.
+    let most = if returning.survivor().is_some() { u32::MAX } else { OUTAGE_SECONDS };
+    let seconds = returning.deadline_seconds.min(most);
     (is_over(returning, seconds, now) && !returning.stays).then_some(seconds)
 }
 
@@ -74,6 +76,10 @@ pub(super) fn wait(message: String) -> Next {
 pub fn waits_for(returning: &Returning) -> String {
     let name = &returning.name;
     match returning.phase() {
+        ReturnPhase::Pending | ReturnPhase::Preparing if returning.survivor().is_some() => {
+            let survivor = returning.survivor().unwrap_or_default();
+            format!("EtcdRestore {name}: a Pod restores the data of {survivor} onto a new claim")
+        }
         ReturnPhase::Pending | ReturnPhase::Preparing => {
             format!("EtcdRestore {name}: a Pod restores the data onto a new claim; the cluster serves meanwhile")
         }

@@ -3,7 +3,6 @@
 //! Decides the order, and when the next timeline begins: only when no Pod of the present one is left, so that two timelines never have
 //! a Pod of etcd at the same time (I2).
 
-use holdfast_api::cluster::Latches;
 use holdfast_api::timeline::{Aside, ReturnPhase, Returning};
 use holdfast_api::{key, role};
 use jiff::Timestamp;
@@ -13,6 +12,7 @@ use super::super::leader_last::{self, NextEnd};
 use super::super::{Member, Observed};
 use super::prepare::{is_there, revision};
 use super::record::{self, fail, wait};
+use super::{start, survivor};
 use holdfast_base::{Act, Next, Target, meta};
 
 /// Returns the next step.
@@ -38,8 +38,16 @@ pub(super) fn next(seen: &Observed, returning: &Returning, now: Timestamp) -> Ne
             return record::write(seen, Returning { earlier_revision: Some(present), ..returning.clone() });
         }
     }
-    if none_aside && !is_there(seen, returning) {
-        return fail(seen, returning, "the restored data is gone: its EtcdMember or its claim was deleted", now);
+    let survives = returning.survivor().is_some();
+    let data = match () {
+        () if survives => survivor::still_lost(seen, returning),
+        () if none_aside && !is_there(seen, returning) => {
+            Err("the restored data is gone: its EtcdMember or its claim was deleted")
+        }
+        () => Ok(()),
+    };
+    if let Err(why) = data {
+        return fail(seen, returning, why, now);
     }
     let ends = |member| wait(format!("{}: {}", record::waits_for(returning), record::ends(member, now)));
     // A removed member has no Pod, and keeps its claim in its own way.
@@ -71,15 +79,11 @@ pub(super) fn next(seen: &Observed, returning: &Returning, now: Timestamp) -> Ne
             record::waits_for(returning)
         ));
     }
-    let record = returning.clone().entering(ReturnPhase::Starting, now);
-    record::latch(Latches {
-        timeline: Some(returning.timeline),
-        formed: None,
-        pending_member: returning.member.clone(),
-        restoring: returning.restoring.clone(),
-        returning: Some(record),
-        ..seen.latches()
-    })
+    if survives {
+        // Only now no etcd holds the survivor's volume.
+        return record::write(seen, returning.clone().entering(ReturnPhase::Preparing, now));
+    }
+    start::begin(seen, returning.clone(), now)
 }
 
 /// Whether this return has set the member aside.

@@ -1,6 +1,6 @@
 //! The start of the next timeline, until clients reach its first member.
 //!
-//! Decides only when the return is complete, and when it has failed. `bootstrap.rs` and `promote.rs` take the steps. After the first
+//! Decides when the timeline begins, when the return is complete, and when it has failed. `bootstrap.rs` and `promote.rs` take the steps. After the first
 //! member has joined nothing turns back by itself.
 
 use holdfast_api::cluster::Latches;
@@ -12,6 +12,18 @@ use k8s_openapi::api::core::v1::Pod;
 use super::super::{Member, Observed};
 use super::record::{self, fail};
 use holdfast_base::{Next, meta};
+
+/// Begins the next timeline from the prepared member, after no Pod of the present one is left (I2).
+pub(super) fn begin(seen: &Observed, record: Returning, now: Timestamp) -> Next {
+    record::latch(Latches {
+        timeline: Some(record.timeline),
+        formed: None,
+        pending_member: record.member.clone(),
+        restoring: record.restoring.clone(),
+        returning: Some(record.entering(ReturnPhase::Starting, now)),
+        ..seen.latches()
+    })
+}
 
 /// Returns the step; `None`: the rules of founding go on.
 pub(super) fn next(seen: &Observed, returning: &Returning, now: Timestamp) -> Option<Next> {

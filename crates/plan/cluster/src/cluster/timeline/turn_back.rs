@@ -57,5 +57,7 @@ pub(super) fn next(seen: &Observed, returning: &Returning, now: Timestamp) -> Op
     }
     let admitted = |pod: &Pod| meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
     let served = seen.members.iter().filter_map(Member::live_pod).any(admitted) && !park::wakes(seen);
+    // A cluster without a quorum serves as little as before.
+    let served = served || returning.survivor().is_some();
     served.then(|| record::write(seen, returning.clone().entering(ReturnPhase::Failed, now)))
 }

@@ -1,0 +1,100 @@
+//! The choices after a lost quorum: their order, what is unknown, and the object to apply.
+
+use serde_json::{Value, from_value, json};
+
+use super::*;
+
+const SCREEN: Screen = Screen { width: 100, coloured: false, is_terminal: false };
+
+fn now() -> Timestamp {
+    "2026-11-30T12:00:00Z".parse().unwrap()
+}
+
+/// Term, index and revision of a member that has answered.
+type End = Option<(u64, u64, i64)>;
+
+/// A cluster whose members have these ends.
+fn cluster(ends: &[(&str, End)]) -> EtcdCluster {
+    let members = ends.iter().map(|(name, end)| {
+        let end = end.map(|(term, index, revision)| json!({"term": term, "index": index, "revision": revision}));
+        json!({"name": name, "role": "voter", "healthy": end.is_some(), "reason": "its node is silent", "dataEnd": end})
+    });
+    from_value(json!({
+        "apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdCluster", "metadata": {"name": "a", "namespace": "prod"},
+        "spec": {"replicas": 3, "version": "3.6.16", "storage": {"size": "1Gi"}},
+        "status": {"members": members.collect::<Vec<_>>()},
+    }))
+    .unwrap()
+}
+
+fn member(name: &str, has_claim: bool) -> EtcdMember {
+    let claim = has_claim.then(|| json!({"name": format!("data-{name}"), "uid": "c"}));
+    from_value(json!({
+        "apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdMember", "metadata": {"name": name},
+        "spec": {"clusterRef": {"name": "a", "uid": "u"}, "role": "seed", "version": "3.6.16", "clusterToken": "t",
+                 "joined": {"clusterID": "c0", "memberID": "1"}},
+        "status": {"claim": claim},
+    }))
+    .unwrap()
+}
+
+fn saved(name: &str, phase: &str, completed: &str, revision: i64) -> EtcdSnapshot {
+    from_value(json!({
+        "apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdSnapshot", "metadata": {"name": name},
+        "spec": {"clusterRef": {"name": "a"}, "destination": {"storeRef": {"name": "vault"}}},
+        "status": {"phase": phase, "completedAt": completed,
+                   "artifact": {"uri": "s3://b/k", "key": "k", "dbBytes": 7, "storedBytes": 5, "sha256": "aa", "etcdVersion": "3.6.16",
+                                "revision": revision}},
+    }))
+    .unwrap()
+}
+
+fn ways(recovery: &Recovery) -> Vec<(Way, &str)> {
+    recovery.choices.iter().map(|choice| (choice.way, choice.name.as_str())).collect()
+}
+
+#[test]
+fn the_member_with_the_longest_log_comes_first_and_unknown_is_said() {
+    let ends = [("a-1", Some((3, 90, 40))), ("a-2", Some((3, 91, 41))), ("a-3", None)];
+    let members = [member("a-1", true), member("a-2", true), member("a-3", false)];
+    let recovery = Recovery::plan(&cluster(&ends), &members, &[], &[], now());
+    assert_eq!(ways(&recovery), [(Way::Wait, ""), (Way::Member, "a-2"), (Way::Member, "a-1")]);
+    assert_eq!(recovery.voters, Voters { all: 3, with_volume: 2, needed: 2 });
+    let [_, best, other] = &recovery.choices[..] else { panic!("{recovery:?}") };
+    assert_eq!(
+        (best.revision, best.loses.contains("a-3 (unknown)"), best.loses.contains("a-1")),
+        (Some(41), true, false)
+    );
+    assert!(other.loses.contains("a-2 (term 3, index 91)") && other.loses.contains("a-3 (unknown)"), "{}", other.loses);
+}
+
+#[test]
+fn without_the_volumes_of_a_majority_nobody_is_waited_for() {
+    let ends = [("a-1", Some((3, 90, 40))), ("a-2", None), ("a-3", None)];
+    let members = [member("a-1", true), member("a-2", false), member("a-3", false)];
+    let snapshots = [
+        saved("old", "Complete", "2026-11-30T10:00:00Z", 30),
+        saved("newest", "Complete", "2026-11-30T11:30:00Z", 38),
+        saved("failed", "Failed", "2026-11-30T11:50:00Z", 39),
+    ];
+    let recovery = Recovery::plan(&cluster(&ends), &members, &snapshots, &[], now());
+    assert_eq!(ways(&recovery), [(Way::Member, "a-1"), (Way::Snapshot, "newest")]);
+    let text = recovery.render(SCREEN);
+    for said in ["2 of 3 voters are needed, and 1 have a volume", "30m ago", "3/90"] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    let object: Value = serde_saphyr::from_str(&text).unwrap();
+    assert_eq!(object["metadata"], json!({"name": "a-timeline-2", "namespace": "prod"}));
+    assert_eq!(object["spec"]["fromMember"], json!({"name": "a-1", "acceptLoss": true}));
+    let spec: holdfast_api::EtcdRestoreSpec = from_value(object["spec"].clone()).unwrap();
+    assert_eq!((spec.timeline, spec.cluster_ref.name.as_str()), (2, "a"));
+}
+
+#[test]
+fn a_member_of_an_earlier_timeline_is_no_survivor() {
+    let mut aside = member("a-0", true);
+    aside.spec.aside = Some(holdfast_api::timeline::Aside::default());
+    let recovery = Recovery::plan(&cluster(&[]), &[aside], &[], &[], now());
+    assert_eq!((recovery.best.as_deref(), recovery.object().as_str()), (None, ""));
+    assert!(recovery.choices.is_empty(), "{recovery:?}");
+}
