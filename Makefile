@@ -2,7 +2,7 @@
 # The verbs a person types. Each says what it does and how long it usually takes (warm / bare machine, 2 cores).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install kubectl demo test affected soak e2e robustness alerts charts check fuzz golden image release bench bench-save bench-restore bench-defrag bench-log bench-prune bench-scale bench-fleet bench-replace bench-undelete cluster-up cluster-down cluster-status
+.PHONY: help install kubectl demo test affected soak e2e robustness alerts charts check fuzz golden image release bench bench-save bench-restore bench-defrag bench-log bench-prune bench-scale bench-fleet bench-replace bench-return bench-undelete cluster-up cluster-down cluster-status
 
 export HOLDFAST_CACHE ?= $(HOME)/.cache/holdfast
 export CARGO_TARGET_DIR ?= $(HOLDFAST_CACHE)/target
@@ -69,6 +69,9 @@ bench-defrag: ## agent defrag beside etcdctl defrag, with clients that write thr
 
 bench-log: ## a restore to the end of a log beside a replay through etcd, and writes with and without agent log (10 min)
 	@tests/bench/log
+
+bench-return: ## seconds until a snapshot, or a survivor's volume, serves again: in place beside a new cluster, 17 and 771 MiB (12 min)
+	@tests/bench/return
 
 bench-undelete: ## agent undelete of 10,000 and 1,000,000 keys: keys a second, memory (3 min)
 	@tests/bench/undelete

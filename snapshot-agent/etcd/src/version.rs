@@ -24,6 +24,11 @@ impl Minor {
         Some(Self(parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
     }
 
+    /// Whether etcd of this version has the flag `--max-learners`. Earlier ones accept one learner.
+    pub fn many_learners(self) -> bool {
+        self >= Self(3, 6)
+    }
+
     /// Checks that this version reads data of that storage version.
     fn takes(self, storage: &str) -> Result<()> {
         match Self::parse(storage) {

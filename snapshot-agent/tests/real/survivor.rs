@@ -228,6 +228,54 @@ async fn of_3_7_every_acknowledged_write_comes_back() {
     every_acknowledged_write_comes_back("3.7", &["--snapshot-count=500"]).await;
 }
 
+/// Two members join without a vote at the same moment, which etcd permits with `--max-learners`, and get their votes.
+#[tokio::test(flavor = "multi_thread")]
+async fn members_that_joined_at_once_are_in_the_log() {
+    for line in ["3.6", "3.7"] {
+        let peers = [0, 1, 2].map(|_| format!("http://127.0.0.1:{}", free_port()));
+        let all = |to: usize| {
+            let members: Vec<_> = peers[..to].iter().enumerate().map(|(at, peer)| format!("m{at}={peer}")).collect();
+            format!("--initial-cluster={}", members.join(","))
+        };
+        let start = async |at: usize, more: &[&str]| {
+            let folder = tempfile::tempdir().unwrap();
+            let data = folder.path().join("data");
+            Etcd::on_line(line, folder, &data, &format!("m{at}"), &peers[at], more).await
+        };
+        let first = start(0, &[&all(1), "--max-learners=9"]).await;
+        first.fill(50, 100).await;
+        let mut client = first.client().await;
+        let mut ids = vec![];
+        for peer in &peers[1..] {
+            let options = etcd_client::MemberAddOptions::new().with_is_learner();
+            let added = eventually("a member more", async || {
+                first.client().await.member_add([peer], Some(options.clone())).await.ok()
+            });
+            ids.push(added.await.member().unwrap().id());
+        }
+        let more = [all(3), "--max-learners=9".to_owned(), "--initial-cluster-state=existing".to_owned()];
+        let more: Vec<&str> = more.iter().map(String::as_str).collect();
+        let joins = futures::future::join(start(1, &more), start(2, &more));
+        let promotes = async {
+            for id in &ids {
+                eventually("a vote", async || first.client().await.member_promote(*id).await.ok()).await;
+            }
+        };
+        let ((second, third), ()) = futures::future::join(joins, promotes).await;
+        client.put("last", "kept", None).await.unwrap();
+        eventually("the last write", async || {
+            let value = second.client().await.get("last", None).await.ok()?;
+            (value.count() == 1).then_some(())
+        })
+        .await;
+        let mut members = [first, second, third];
+        kill(&mut members);
+        let returned = Returned::of(line, members[1].data(), |_| {}).await.unwrap();
+        let etcd = returned.started(line).await;
+        assert_eq!(get(&etcd, "last").await.as_deref(), Some(&b"kept"[..]), "{line}");
+    }
+}
+
 /// Copies a folder.
 fn copied(from: &Path, to: &Path) {
     for file in files(from) {

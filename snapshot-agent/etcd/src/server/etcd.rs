@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::child::{TAKEN, TRIES, classify_failed_start, log_text, ports, spawn_server, stop_server};
 use crate::connect::Dialer;
 use crate::etcdutl::output::classify_output;
+use crate::version::Minor;
 use holdfast_gate::data_dir::WAL;
 use holdfast_gate::wal::{self, Metadata};
 use holdfast_io::process::terminate;
@@ -42,6 +43,9 @@ const ENDS_WITHIN: Duration = Duration::from_mins(1);
 /// but those of loopback (net/http: `ProxyFromEnvironment`; etcd: client/pkg/transport/transport.go).
 const NO_WAY_OUT: &str = "http://127.0.0.1:9";
 
+/// More learners than a log has at once.
+const MOST_LEARNERS: u32 = 1000;
+
 /// Pause between two requests.
 const INTERVAL: Duration = Duration::from_millis(50);
 
@@ -50,8 +54,8 @@ const INTERVAL: Duration = Duration::from_millis(50);
 pub enum Work {
     /// It serves data that were restored with a unique token.
     Serve,
-    /// It applies the log of a survivor's copied data, alone.
-    Replay,
+    /// It applies the log of a survivor's copied data, alone. Of this version.
+    Replay(Minor),
 }
 
 /// A running etcd.
@@ -187,8 +191,12 @@ fn spawn(work: Work, program: &Path, data: &Path, log: &Path) -> Result<(Child, 
         .arg("--quota-backend-bytes=-1")
         .arg("--log-level=warn");
     let mut proxies = &[][..];
-    if work == Work::Replay {
+    if let Work::Replay(version) = work {
         command.arg("--force-new-cluster");
+        if version.many_learners() {
+            // etcd checks each change of the log again: with its default of one, it panics at the second of two learners.
+            command.arg(format!("--max-learners={MOST_LEARNERS}"));
+        }
         proxies = &["HTTP_PROXY", "HTTPS_PROXY"];
     }
     let variables = proxies.iter().map(|name| (*name, NO_WAY_OUT));
@@ -234,7 +242,7 @@ fn not_started(work: Work, status: ExitStatus, log: &str) -> Error {
             "etcd does not start on the restored data ({status}): {line}. This machine may be the cause, so the agent \
              stores no proof"
         ),
-        Work::Replay => format!("etcd does not start on the copy of the survivor's data ({status}): {line}"),
+        Work::Replay(_) => format!("etcd does not start on the copy of the survivor's data ({status}): {line}"),
     };
     Error::new(class, message).with_origin(Origin::Own)
 }

@@ -60,6 +60,8 @@ pub(super) struct Survivor {
     /// A database that the member got from another one, and that replaces its own.
     received: Option<String>,
     etcd: PathBuf,
+    /// Version of etcd.
+    version: Minor,
 }
 
 /// The database of the copy after the replay.
@@ -91,11 +93,11 @@ impl Survivor {
             )));
         }
         let folder = folder.to_owned();
-        let read = tokio::task::spawn_blocking(move || Self::read(&folder, etcd));
+        let read = tokio::task::spawn_blocking(move || Self::read(&folder, (etcd, version)));
         read.await.map_err(|error| task_error(&error))?
     }
 
-    fn read(folder: &Path, etcd: PathBuf) -> Result<Self> {
+    fn read(folder: &Path, (etcd, version): (PathBuf, Minor)) -> Result<Self> {
         let member = Stopped::find(folder)?;
         let data = member.data();
         let damaged = |why: &str| damaged(folder, why);
@@ -130,7 +132,7 @@ impl Survivor {
             None => 0,
         };
         let db_bytes = own_bytes + received_bytes;
-        Ok(Self { uri: uri(folder), log, db_bytes, applied, received, etcd, member })
+        Ok(Self { uri: uri(folder), log, db_bytes, applied, received, etcd, version, member })
     }
 
     /// Returns the bytes that the database may have after the replay: an entry adds what it holds.

@@ -26,7 +26,7 @@ impl Survivor {
     /// Applies the log; returns etcd's HashKV. `None`: authentication is on, so etcd answers no question.
     pub(super) async fn replay(&self, folder: &Path, request: &RestoreRequest) -> Result<Option<HashKv>> {
         let data = copy::data(folder);
-        let mut etcd = Etcd::spawn(Work::Replay, &self.etcd, &data, folder.join("etcd.log"))?;
+        let mut etcd = Etcd::spawn(Work::Replay(self.version), &self.etcd, &data, folder.join("etcd.log"))?;
         let replayed = self.applied(&mut etcd, &data.join(DATABASE), request).await;
         let asked = match replayed {
             Ok(asked) => etcd.end().await.map(|()| asked).map_err(own)?,
