@@ -73,7 +73,7 @@ const SAFETY_DEADLINE_SECONDS: u32 = 3600;
     validation = Rule::new("has(self.fromMember) || has(self.safetySnapshot) != has(self.skipSafetySnapshot)")
         .message("set exactly one of safetySnapshot (the destination of a last snapshot of the present data) and skipSafetySnapshot (the reason for which none is needed)"),
     validation = Rule::new("!has(self.fromMember) || (!has(self.safetySnapshot) && !has(self.skipSafetySnapshot))")
-        .message("omit safetySnapshot and skipSafetySnapshot with fromMember: without a quorum there is nothing else to save, and every earlier claim stays")
+        .message("omit safetySnapshot and skipSafetySnapshot with fromMember: without a quorum there is nothing else to save, and every earlier claim stays for keepEarlierSeconds after the return")
 )]
 pub struct EtcdRestoreSpec {
     /// The `EtcdCluster` in this namespace.
@@ -98,17 +98,17 @@ pub struct EtcdRestoreSpec {
     #[schemars(length(min = 4, max = 400))]
     pub skip_safety_snapshot: Option<String>,
     /// Seconds for which the members of the earlier timeline keep their claims, from the moment when they are set aside; default
-    /// 86400, a day.
+    /// 86400, a day. With `fromMember` three times `deadlineSeconds` are added, so that they stay after the return.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 31_536_000))]
     pub keep_earlier_seconds: Option<u32>,
     /// The end of a return that fails before the first member of the new timeline has joined. `Return` (default): the earlier
-    /// timeline serves again. `Stay`: Holdfast goes on trying.
+    /// timeline serves again. `Stay`: Holdfast goes on trying; it has no effect with `fromMember`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "OnReturnFailure")]
     pub on_failure: Option<OnReturnFailure>,
     /// Seconds for the preparation of the data before the return has failed; default 3600. The phases `SettingAside` and `Starting`,
-    /// in which no member serves, have the same limit, at most 600 s each. The safety snapshot has its own limit.
+    /// in which no member serves, have the same limit, without `fromMember` at most 600 s each. The safety snapshot has its own limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 30, max = 86400))]
     pub deadline_seconds: Option<u32>,
@@ -121,8 +121,8 @@ pub struct FromMember {
     /// Name of the `EtcdMember`. Its claim is read, and never written.
     #[schemars(length(min = 1, max = 63), regex(pattern = OBJECT_NAME))]
     pub name: String,
-    /// Whether to go on although another member may have acknowledged writes that this one lacks: a member that does not answer, or
-    /// whose log is longer. Default: false, and the condition names these members.
+    /// Whether to go on although the other members may have acknowledged writes that this one lacks. Default: false, and the condition
+    /// names these members.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub accept_loss: bool,
 }

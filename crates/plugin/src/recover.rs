@@ -4,7 +4,7 @@
 
 use clap::{Args, Subcommand};
 use holdfast_api::condition::{self, Type};
-use holdfast_api::{EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, key};
+use holdfast_api::{EtcdCluster, EtcdMember, EtcdRestore, EtcdSnapshot, EtcdSnapshotSchedule, key};
 use holdfast_io::clock;
 
 use super::access::{Access, Only, Session};
@@ -19,7 +19,7 @@ use plan::Recovery;
 /// Verbs of `recover`.
 #[derive(Subcommand, Clone, Debug, PartialEq, Eq)]
 pub enum RecoverVerb {
-    /// Print the ways out of a lost quorum, one line each, and the YAML of the `EtcdRestore` that goes on from the best survivor.
+    /// Print the ways out of a lost quorum, one line each, and the YAML of the `EtcdRestore` that goes on from the survivor.
     /// Changes nothing.
     Plan(Box<PlanFlags>),
 }
@@ -57,6 +57,10 @@ pub async fn run(verb: RecoverVerb) -> anyhow::Result<u8> {
 
 /// Returns why there is nothing to recover.
 fn no_loss(cluster: &EtcdCluster) -> Option<&'static str> {
+    let returning = cluster.status.as_ref().and_then(|status| status.latches.returning.as_ref());
+    if returning.is_some_and(|returning| !returning.phase().is_final()) {
+        return Some("returns by an EtcdRestore: kubectl get etcdrestores shows it");
+    }
     let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     if condition::is_true(conditions, Type::Available) {
         return Some("has a quorum: a linearizable read succeeded, and nothing is lost");
@@ -71,5 +75,6 @@ async fn read(session: &Session, cluster: &EtcdCluster) -> anyhow::Result<Recove
     let fields = format!("spec.clusterRef.name={named}");
     let snapshots = session.list::<EtcdSnapshot>(Only { fields: Some(&fields), ..Only::default() }).await?;
     let schedules = session.list::<EtcdSnapshotSchedule>(Only::default()).await?;
-    Ok(Recovery::plan(cluster, &members, &snapshots, &schedules, clock::now()))
+    let restores = session.list::<EtcdRestore>(Only::default()).await?;
+    Ok(Recovery::plan(cluster, &members, &restores, (&snapshots, &schedules), clock::now()))
 }

@@ -126,6 +126,11 @@ fn report(seen: &Observed, returning: Option<&Returning>, status: &EtcdRestoreSt
         );
         return Report { phase: ReturnPhase::Failed, reason: Reason::ReturnFailed, message };
     }
+    if spec.from_member.is_some() && cluster.cluster.spec.replicas == 0 {
+        let message =
+            format!("spec.replicas of the EtcdCluster {named} is 0, and nothing was changed: raise spec.replicas");
+        return Report { phase: ReturnPhase::Failed, reason: Reason::ReturnFailed, message };
+    }
     if let Some(other) = cluster.latches().returning {
         return waits(Reason::Returning, format!("EtcdRestore {} comes first", other.name));
     }
@@ -141,6 +146,10 @@ fn report(seen: &Observed, returning: Option<&Returning>, status: &EtcdRestoreSt
         None if cluster.latches().formed.is_none() => {
             waits(Reason::WaitingForEtcd, format!("the EtcdCluster {named} has not formed yet"))
         }
+        None if spec.from_member.is_some() => waits(
+            Reason::Returning,
+            format!("the EtcdCluster {named} begins with the return after its spec and its certificates are accepted"),
+        ),
         None if cluster.own_etcd().is_none() => {
             waits(Reason::WaitingForEtcd, format!("no linearizable read of the EtcdCluster {named} succeeds"))
         }

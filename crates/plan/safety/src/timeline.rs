@@ -95,12 +95,11 @@ fn begin(seen: &Observed, record: &Returning) -> Verdict {
             && !has_ended(restore)
             && !meta::deleting(&restore.metadata)
     });
-    let first = if record.survivor().is_some() {
+    let first = if record.survivor().is_some() && record.phase() == ReturnPhase::SettingAside {
         // I1: with a quorum a snapshot and a safety snapshot are the way back.
         let named = seen.returns.as_ref().and_then(|restore| restore.spec.from_member.as_ref());
         let is_named = carried || named.map(|named| named.name.as_str()) == record.survivor();
-        let ready = seen.members.iter().any(|m| m.live_pod().is_some_and(pods::ready));
-        rule("I1", is_named && !ready && is_lost(seen, record), "a return to a member's data begins without a quorum")?;
+        rule("I1", is_named && is_lost(seen, record), "a return to a member's data begins without a quorum")?;
         ReturnPhase::SettingAside
     } else {
         ReturnPhase::Preparing
@@ -109,11 +108,14 @@ fn begin(seen: &Observed, record: &Returning) -> Verdict {
     rule("I2", next && (prepares || carried), "a timeline is made by an EtcdRestore that names the next one")
 }
 
-/// Whether no linearizable read succeeds, and the survivor of the return has its volume.
+/// Whether neither the operator nor kubelet finds a quorum, and the survivor of the return has its volume.
 fn is_lost(seen: &Observed, returning: &Returning) -> bool {
     let named = returning.survivor();
     let survivor = seen.members.iter().chain(&seen.others).find(|m| named == Some(m.name()));
-    seen.etcd.known().is_none() && survivor.is_some_and(|m| m.object.spec.joined.is_some() && m.live_claim().is_some())
+    let ready = seen.members.iter().any(|m| m.live_pod().is_some_and(pods::ready));
+    let whole =
+        |m: &Member| m.object.spec.joined.is_some() && m.object.spec.removed.is_none() && m.live_claim().is_some();
+    seen.etcd.known().is_none() && !ready && survivor.is_some_and(whole)
 }
 
 /// Checks the change of the timeline: no Pod of another timeline is there.

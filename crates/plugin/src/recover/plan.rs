@@ -1,12 +1,12 @@
 //! Choices after a lost quorum: wait for members, go on from a survivor, or restore from a store.
 //!
-//! PURE. Decides which choices there are, their order, and the sentence about the losses of each. An end that no status has is unknown,
-//! and never counts as small.
+//! PURE. Decides which choices there are, their order, and the sentence about the losses of each. A member's applied index is less than
+//! its log may have, so that no member is called the best of several.
 
 use holdfast_api::cluster::{DataEnd, MemberSummary};
 use holdfast_api::snapshot::{EtcdSnapshot, Phase};
 use holdfast_api::timeline::FIRST;
-use holdfast_api::{EtcdCluster, EtcdMember, EtcdSnapshotSchedule, role};
+use holdfast_api::{EtcdCluster, EtcdMember, EtcdRestore, EtcdSnapshotSchedule, role};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde::Serialize;
@@ -32,9 +32,15 @@ pub struct Recovery {
     pub choices: Vec<Choice>,
     /// The timeline that an `EtcdRestore` would make.
     pub timeline: u32,
-    /// The survivor with the most data, as far as it is known.
+    /// The only member with a volume; absent where there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub best: Option<String>,
+    pub survivor: Option<String>,
+    /// Name of the `EtcdRestore` that goes on from the survivor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restore: Option<String>,
+    /// An `EtcdRestore` that comes first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pending: Option<String>,
 }
 
 /// Counts of voters.
@@ -98,7 +104,7 @@ impl Known<'_> {
 
     fn describe(&self) -> String {
         match self.end() {
-            Some(end) => format!("{} (term {}, index {})", self.name, end.term, end.index),
+            Some(end) => format!("{} (term {}, applied {})", self.name, end.term, end.index),
             None => format!("{} (unknown)", self.name),
         }
     }
@@ -109,13 +115,14 @@ impl Recovery {
     pub fn plan(
         cluster: &EtcdCluster,
         members: &[EtcdMember],
-        snapshots: &[EtcdSnapshot],
-        schedules: &[EtcdSnapshotSchedule],
+        restores: &[EtcdRestore],
+        (snapshots, schedules): (&[EtcdSnapshot], &[EtcdSnapshotSchedule]),
         at: Timestamp,
     ) -> Self {
         let status = cluster.status.clone().unwrap_or_default();
         let present = status.timeline.unwrap_or(FIRST);
-        let own = members.iter().filter(|member| is_present(member, present) && member.spec.joined.is_some());
+        let stands = |member: &&EtcdMember| member.spec.joined.is_some() && member.spec.removed.is_none();
+        let own = members.iter().filter(|member| is_present(member, present)).filter(stands);
         let known: Vec<Known<'_>> = own
             .map(|member| Known {
                 name: member.name_any(),
@@ -125,19 +132,23 @@ impl Recovery {
             .collect();
         let votes = |it: &&Known<'_>| it.summary.is_none_or(|s| s.role.as_deref() != Some(role::LEARNER));
         let voters: Vec<&Known<'_>> = known.iter().filter(votes).collect();
-        let voters = Voters {
-            all: voters.len(),
-            with_volume: voters.iter().filter(|it| it.has_claim).count(),
-            needed: voters.len() / 2 + 1,
-        };
+        // A voter whose EtcdMember is gone votes all the same.
+        let all = voters.len().max(usize::try_from(status.voters).unwrap_or(0));
+        let absent = all - voters.len();
+        let with_volume = voters.iter().filter(|it| it.has_claim).count();
+        let voters = Voters { all, with_volume, needed: all / 2 + 1 };
         let mut survivors: Vec<&Known<'_>> = known.iter().filter(|it| it.has_claim).collect();
         survivors.sort_by(|a, b| b.end().cmp(&a.end()).then(a.name.cmp(&b.name)));
-        let best = survivors.first().map(|it| it.name.clone());
+        // Applied indexes do not tell which log goes further.
+        let best = match &survivors[..] {
+            [only] => Some(only.name.clone()),
+            _ => None,
+        };
         let mut choices = vec![];
         if voters.with_volume >= voters.needed {
             choices.push(wait(&known));
         }
-        choices.extend(survivors.iter().map(|survivor| from_member(survivor, &known)));
+        choices.extend(survivors.iter().map(|survivor| from_member(survivor, &known, absent)));
         choices.extend(log(cluster, schedules, at));
         choices.extend(snapshot(&cluster.name_any(), snapshots, at));
         Self {
@@ -147,7 +158,9 @@ impl Recovery {
             voters,
             choices,
             timeline: present + 1,
-            best,
+            restore: best.as_ref().map(|_| free_name(&cluster.name_any(), present + 1, restores)),
+            pending: pending(&cluster.name_any(), present + 1, restores),
+            survivor: best,
         }
     }
 
@@ -158,7 +171,7 @@ impl Recovery {
             "EtcdCluster {}: no linearizable read succeeds. {needed} of {all} voters are needed, and {with_volume} have a volume.",
             self.cluster
         );
-        let mut table = Table::new(&[("CHOICE", 20), ("REVISION", 0), ("TERM/INDEX", 0), ("UNTIL", 0)]);
+        let mut table = Table::new(&[("CHOICE", 20), ("REVISION", 0), ("TERM/APPLIED", 0), ("UNTIL", 0)]);
         for choice in &self.choices {
             let revision = choice.revision.map_or_else(|| "unknown".to_owned(), grouped);
             let end = choice.end.as_ref().map(|end| format!("{}/{}", end.term, grouped_index(end.index)));
@@ -178,25 +191,59 @@ impl Recovery {
             let text = format!("{} loses {}", choice.title(), choice.loses);
             lines.extend(wrap(&text, screen.width - 2));
         }
-        if let Some(best) = &self.best {
-            lines.push(String::new());
-            let text = format!("To go on from {best}, apply this object (acceptLoss: read the line of {best} above):");
-            lines.extend(wrap(&text, screen.width - 2));
-        }
+        lines.push(String::new());
+        lines.extend(wrap(&self.next(), screen.width - 2));
         let comment = |line: &String| format!("# {line}").trim_end().to_owned() + "\n";
         lines.iter().map(comment).collect::<String>() + &self.object()
     }
 
-    /// Returns the `EtcdRestore` from the best survivor.
+    /// Returns the sentence about the object to apply.
+    fn next(&self) -> String {
+        match (&self.pending, &self.survivor) {
+            (Some(pending), _) => {
+                format!("EtcdRestore {pending} comes first: kubectl describe etcdrestore {pending}. Delete it before you create another one.")
+            }
+            (None, Some(survivor)) => {
+                format!("To go on from {survivor}, read its line above, and apply this object:")
+            }
+            (None, None) if self.choices.iter().any(|choice| choice.way == Way::Member) => "The applied index tells how much a log \
+                has at least. `holdfast agent survey` reads the end of each volume (docs/agent.md): name the member with the highest \
+                term, then the highest index, in spec.fromMember of an EtcdRestore (docs/restore.md)."
+                .to_owned(),
+            (None, None) => "No member has a volume.".to_owned(),
+        }
+    }
+
+    /// Returns the `EtcdRestore` from the only survivor.
     fn object(&self) -> String {
-        let Some(best) = &self.best else { return String::new() };
+        let (Some(survivor), Some(name), None) = (&self.survivor, &self.restore, &self.pending) else {
+            return String::new();
+        };
         let namespace = self.namespace.as_ref().map(|it| format!(", namespace: {it}")).unwrap_or_default();
         format!(
-            "apiVersion: holdfast.dev/v1alpha1\nkind: EtcdRestore\nmetadata: {{name: {}-timeline-{}{namespace}}}\nspec:\n  \
-             clusterRef: {{name: {}}}\n  timeline: {}\n  fromMember: {{name: {best}, acceptLoss: true}}\n",
-            self.cluster, self.timeline, self.cluster, self.timeline
+            "apiVersion: holdfast.dev/v1alpha1\nkind: EtcdRestore\nmetadata: {{name: {name}{namespace}}}\nspec:\n  clusterRef: {{name: \
+             {}}}\n  timeline: {}\n  fromMember: {{name: {survivor}, acceptLoss: true}}\n",
+            self.cluster, self.timeline
         )
     }
+}
+
+/// Returns the EtcdRestores of the next timeline of a cluster.
+fn due<'a>(cluster: &'a str, timeline: u32, restores: &'a [EtcdRestore]) -> impl Iterator<Item = &'a EtcdRestore> {
+    restores.iter().filter(move |it| it.spec.cluster_ref.name == cluster && it.spec.timeline == timeline)
+}
+
+/// Returns a name that no EtcdRestore has: an ended one keeps its name.
+fn free_name(cluster: &str, timeline: u32, restores: &[EtcdRestore]) -> String {
+    let first = format!("{cluster}-timeline-{timeline}");
+    let names = std::iter::once(first.clone()).chain((2..100).map(|number| format!("{first}-{number}")));
+    let taken = |name: &String| restores.iter().any(|it| it.name_any() == *name);
+    names.into_iter().find(|name| !taken(name)).unwrap_or(first)
+}
+
+fn pending(cluster: &str, timeline: u32, restores: &[EtcdRestore]) -> Option<String> {
+    let open = |it: &&EtcdRestore| it.status.as_ref().is_none_or(|status| !status.phase.is_final());
+    due(cluster, timeline, restores).find(open).map(EtcdRestore::name_any)
 }
 
 impl Choice {
@@ -227,13 +274,14 @@ fn wait(known: &[Known<'_>]) -> Choice {
     Choice { way: Way::Wait, loses, ..Choice::default() }
 }
 
-fn from_member(survivor: &Known<'_>, known: &[Known<'_>]) -> Choice {
+fn from_member(survivor: &Known<'_>, known: &[Known<'_>], absent: usize) -> Choice {
     let others = known.iter().filter(|other| other.name != survivor.name);
-    let ahead =
-        others.filter(|other| other.end().is_none() || survivor.end().is_none() || other.end() > survivor.end());
-    let ahead: Vec<String> = ahead.map(Known::describe).collect();
+    let mut ahead: Vec<String> = others.map(Known::describe).collect();
+    if absent > 0 {
+        ahead.push(format!("{absent} voters without an EtcdMember"));
+    }
     let loses = if ahead.is_empty() {
-        "nothing that another member is known to have".to_owned()
+        "nothing: it is the only voter".to_owned()
     } else {
         format!("writes that only {} acknowledged, if there are any", ahead.join(" and "))
     };

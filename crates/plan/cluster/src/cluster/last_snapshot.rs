@@ -67,7 +67,8 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
 
 /// Whether the present members of a return leave, or have left.
 fn has_left(returning: &Returning) -> bool {
-    matches!(returning.phase(), ReturnPhase::SettingAside | ReturnPhase::Starting | ReturnPhase::TurningBack)
+    let leads_away = [ReturnPhase::SettingAside, ReturnPhase::Starting, ReturnPhase::TurningBack];
+    (leads_away.contains(&returning.phase()) || returning.survivor().is_some())
         && returning.phases.iter().any(|start| start.phase == ReturnPhase::SettingAside)
 }
 

@@ -54,7 +54,7 @@ const fn reported(status: &RestoreStatus) -> bool {
 /// Whether the status describes an attempt to restore the same source.
 fn is_of(old: &RestoreStatus, restoring: &Restoring) -> bool {
     if restoring.survivor.is_some() {
-        return old.uri.as_ref().is_some_and(|uri| uri.starts_with("volume:"));
+        return old.uri.as_ref().is_none_or(|uri| uri.starts_with("volume:"));
     }
     let place = objects::store::uri(&restoring.source);
     let same = |uri: &String| {
@@ -77,7 +77,7 @@ fn is_to(point: Option<&PointStatus>, at: Option<&RestorePoint>) -> bool {
 
 /// Returns the status with facts of the latched source in place of those that the restore step has not reported.
 fn filled(status: RestoreStatus, restoring: Restoring) -> RestoreStatus {
-    let Restoring { source, at, sha256, snapshot, revision_bump, newest, .. } = restoring;
+    let Restoring { source, survivor, at, sha256, snapshot, revision_bump, newest, .. } = restoring;
     let by_name = layout::attempt_of_key(&source.key);
     let (whose, taken_at) = by_name.map(|(whose, at)| (whose, at.to_string())).unzip();
     // The newest snapshot need not be the one before the point.
@@ -85,7 +85,7 @@ fn filled(status: RestoreStatus, restoring: Restoring) -> RestoreStatus {
     let bump = if reported(&status) { status.revision_bump } else { revision_bump.filter(|bump| *bump > 0) };
     let non_empty = |text: String| (!text.is_empty()).then_some(text);
     RestoreStatus {
-        uri: status.uri.or_else(|| objects::store::uri(&source)),
+        uri: status.uri.or_else(|| survivor.is_none().then(|| objects::store::uri(&source)).flatten()),
         taken_at: status.taken_at.or_else(|| non_empty(newest.taken_at)).or(taken_at),
         from_cluster: status.from_cluster.or(whose),
         without_quorum: status.without_quorum || newest.without_quorum,

@@ -456,7 +456,11 @@ const SURVIVE: Step = Step {
     name: "return to the data of one member, in steps: latch the record, create the first member of the next timeline, latch that timeline",
     when: "an EtcdRestore names the member, and no linearizable read succeeds",
     file: "cluster/timeline.rs",
-    rule: |pass| timeline::survive(pass.seen, is_sound(pass), pass.now),
+    rule: |pass| {
+        let held = || pass.hindrance().or_else(|| pass.certificates.clone());
+        let waits = || timeline::waits_for_spec(pass.seen, pass.now).then(held).flatten();
+        timeline::survive(pass.seen, is_sound(pass), pass.now).or_else(waits)
+    },
 };
 
 const REFUSED: Step = Step {

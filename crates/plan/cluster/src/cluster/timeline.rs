@@ -85,11 +85,18 @@ pub(super) fn survive(seen: &Observed, is_sound: bool, now: Timestamp) -> Option
     }
 }
 
+/// Whether a return to the data of one member waits only for a spec and for certificates that are accepted.
+pub(super) fn waits_for_spec(seen: &Observed, now: Timestamp) -> bool {
+    let latches = seen.latches();
+    let due = latches.formed.is_some() && latches.returning.is_none() && survivor::asked(seen).is_some();
+    due && survivor::hindrance(seen, now).is_none()
+}
+
 /// Returns why the return whose turn it is does not begin yet.
 pub fn held(seen: &Observed, now: Timestamp) -> Option<Waiting> {
     let idle = seen.latches().returning.is_none() && seen.latches().formed.is_some();
     if idle && survivor::asked(seen).is_some() {
-        return survivor::hindrance(seen);
+        return survivor::hindrance(seen, now);
     }
     let etcd = seen.own_etcd().filter(|_| idle)?;
     prepare::hindrance(seen, etcd, now)
@@ -104,8 +111,9 @@ fn recover(seen: &Observed, now: Timestamp) -> Option<Next> {
     let restore = seen.returns.as_ref().filter(|restore| restore.metadata.uid.as_ref() == Some(&aside.restore_uid));
     let open = restore.filter(|restore| !record::has_ended(restore));
     // Without a quorum the Pods end before the data is restored.
-    let lost = open
-        .and_then(|restore| Some((restore, survivor::find(seen, restore, restore.spec.from_member.as_ref()?).ok()?)));
+    let lost = open.and_then(|restore| {
+        Some((restore, restore.spec.from_member.as_ref().and_then(|_| survivor::find(seen, restore).ok())?))
+    });
     if let Some(record) = lost.and_then(|(restore, member)| survivor::record(seen, restore, member, now)) {
         return Some(record::latch(Latches { returning: Some(record), ..seen.latches() }));
     }

@@ -174,7 +174,7 @@ impl World {
         let survivor = Self::survivor_of(pod).and_then(|name| self.volumes.get(&format!("data-{name}"))?.data.clone());
         let survivor = survivor.map(|data| {
             format!(
-                r#","survivor":{{"clusterId":"{:x}","memberId":"{:x}","lastIndex":812,"lastTerm":3,"beyondCommit":2}}"#,
+                r#","survivor":{{"clusterId":"{:x}","memberId":"{:x}","lastIndex":9000000,"lastTerm":3,"beyondCommit":2}}"#,
                 data.group, data.member_id
             )
         });

@@ -90,9 +90,13 @@ pub fn waits_for(returning: &Returning) -> String {
         ReturnPhase::Starting => format!("EtcdRestore {name}: the first member starts on the restored data"),
         ReturnPhase::TurningBack => {
             let why = returning.failure.as_deref().unwrap_or("the return was given up");
-            format!("EtcdRestore {name} has failed, and the earlier timeline starts again: {why}")
+            format!("EtcdRestore {name} has failed, and the earlier members start again: {why}")
         }
         ReturnPhase::Complete | ReturnPhase::Skipped => format!("EtcdRestore {name} has ended"),
+        ReturnPhase::Failed if returning.survivor().is_some() => {
+            let why = returning.failure.as_deref().unwrap_or("the return was given up");
+            format!("EtcdRestore {name} has failed, and the members stand as before it: {why}")
+        }
         ReturnPhase::Failed => {
             let why = returning.failure.as_deref().unwrap_or("the return was given up");
             format!("EtcdRestore {name} has failed, and the cluster serves its earlier timeline: {why}")

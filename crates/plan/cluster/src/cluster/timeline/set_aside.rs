@@ -18,7 +18,8 @@ use holdfast_base::{Act, Next, Target, meta};
 /// Returns the next step.
 pub(super) fn next(seen: &Observed, returning: &Returning, now: Timestamp) -> Next {
     let none_aside = !seen.others.iter().any(|member| is_set_aside(member, returning));
-    if none_aside && !record::is_wanted(seen, returning) {
+    let survives = returning.survivor().is_some();
+    if (none_aside || survives) && !record::is_wanted(seen, returning) {
         return fail(seen, returning, "the EtcdRestore was deleted", now);
     }
     if let Some(seconds) = record::is_late(returning, now) {
@@ -38,7 +39,6 @@ pub(super) fn next(seen: &Observed, returning: &Returning, now: Timestamp) -> Ne
             return record::write(seen, Returning { earlier_revision: Some(present), ..returning.clone() });
         }
     }
-    let survives = returning.survivor().is_some();
     let data = match () {
         () if survives => survivor::still_lost(seen, returning),
         () if none_aside && !is_there(seen, returning) => {

@@ -1,20 +1,21 @@
 //! A return to the data of one member, after a majority of the members is lost for good.
 //!
-//! Decides when such a return begins: a person named the member, no linearizable read succeeds, kubelet finds no member ready, and each
-//! other voter is known to have no longer log, or the person accepts the loss. `set_aside.rs` ends all Pods first, because only then
+//! Decides when such a return begins: a person named the member and accepts what the others had, `silent.rs` says that the quorum is
+//! lost, and kubelet finds no member ready. `set_aside.rs` ends all Pods first, because only then
 //! the volume can be read; `prepare.rs` makes the data of the next timeline from it. The survivor's claim is read and never written.
 
-use holdfast_api::cluster::Latches;
+use holdfast_api::cluster::{DataEnd, Latches};
 use holdfast_api::condition::Reason;
 use holdfast_api::restore::Restoring;
 use holdfast_api::store::{Location, PvcLocation, StoredSnapshot};
-use holdfast_api::timeline::{FromMember, OnReturnFailure, PhaseStart, ReturnPhase, Returning, SurvivorLog};
+use holdfast_api::timeline::{FromMember, PhaseStart, ReturnPhase, Returning, SurvivorLog};
 use holdfast_api::{EtcdRestore, name};
 use holdfast_contract::{DEFAULT_REVISION_BUMP, SurvivorReport};
 use jiff::Timestamp;
 
 use super::super::{Member, Observed, silent};
 use super::record;
+use holdfast_base::valid::Version;
 use holdfast_base::{Next, Seen, Waiting, fingerprint, meta, pods};
 
 /// The `EtcdRestore` whose turn it is, where it names a member.
@@ -25,20 +26,17 @@ pub(super) fn asked(seen: &Observed) -> Option<(&EtcdRestore, &FromMember)> {
 
 /// Returns the first step of the return; `None`: none is asked for, or it has to wait.
 pub(super) fn begin(seen: &Observed, now: Timestamp) -> Option<Next> {
-    let (restore, from) = asked(seen)?;
-    let member = find(seen, restore, from).ok()?;
-    if blocked(seen, from, member).is_some() {
-        return None;
-    }
+    let (restore, _) = asked(seen).filter(|_| hindrance(seen, now).is_none())?;
+    let member = find(seen, restore).ok()?;
     Some(record::latch(Latches { returning: Some(record(seen, restore, member, now)?), ..seen.latches() }))
 }
 
 /// Returns why the return whose turn it is does not begin.
-pub(super) fn hindrance(seen: &Observed) -> Option<Waiting> {
+pub(super) fn hindrance(seen: &Observed, now: Timestamp) -> Option<Waiting> {
     let (restore, from) = asked(seen)?;
     let waits = |(reason, message)| Waiting { reason, message };
-    match find(seen, restore, from) {
-        Ok(member) => blocked(seen, from, member).map(waits),
+    match find(seen, restore) {
+        Ok(member) => blocked(seen, from, member, now).map(waits),
         Err(message) => Some(waits((Reason::InvalidSpec, message))),
     }
 }
@@ -52,8 +50,8 @@ pub(super) fn record(seen: &Observed, restore: &EtcdRestore, member: &Member, no
         timeline: restore.spec.timeline,
         phases: vec![PhaseStart { phase: ReturnPhase::SettingAside, at: now.to_string() }],
         deadline_seconds: restore.spec.deadline(),
-        keep_earlier_seconds: restore.spec.keep_earlier(),
-        stays: restore.spec.on_failure == Some(OnReturnFailure::Stay),
+        // The claims are the only copies until the next timeline serves: each of its three phases may last that long.
+        keep_earlier_seconds: restore.spec.keep_earlier().saturating_add(restore.spec.deadline().saturating_mul(3)),
         restoring: Some(restoring(seen, uid, member)?),
         member: Some(seen.fresh_name()),
         earlier: seen.latches().formed,
@@ -62,28 +60,22 @@ pub(super) fn record(seen: &Observed, restore: &EtcdRestore, member: &Member, no
 }
 
 /// Finds the named member, with its volume; an error is a sentence about the field.
-pub(super) fn find<'a>(seen: &'a Observed, restore: &EtcdRestore, from: &FromMember) -> Result<&'a Member, String> {
-    let named = &from.name;
-    // The data of an earlier timeline is no survivor's.
-    let own = |m: &&Member| {
-        m.object.spec.aside.as_ref().is_some_and(|aside| aside.restore_uid == meta::uid(&restore.metadata))
-    };
-    let members = seen.members.iter().chain(seen.others.iter().filter(own));
-    let member = members.into_iter().find(|member| member.name() == named);
+pub(super) fn find<'a>(seen: &'a Observed, restore: &EtcdRestore) -> Result<&'a Member, String> {
+    let named = restore.spec.from_member.as_ref().map(|from| from.name.as_str()).unwrap_or_default();
+    let uid = meta::uid(&restore.metadata);
+    // The data of an earlier timeline, or of a member that etcd has removed, is no survivor's.
+    let own = |m: &&Member| m.object.spec.aside.as_ref().is_some_and(|aside| aside.restore_uid == uid);
+    let members = || seen.members.iter().chain(seen.others.iter().filter(own)).filter(|m| m.joined() && !m.removed());
     let survivors = || {
-        let whole = seen.members.iter().filter(|member| member.joined() && member.live_claim().is_some());
-        let names: Vec<&str> = whole.map(Member::name).collect();
+        let names: Vec<&str> = members().filter(|m| m.live_claim().is_some()).map(Member::name).collect();
         if names.is_empty() {
             "No member of this cluster has a volume".to_owned()
         } else {
-            format!("Name one of {}", names.join(", "))
+            format!("Delete this EtcdRestore, and create another one that names one of {}", names.join(", "))
         }
     };
-    match member {
-        None => Err(format!("spec.fromMember.name: the cluster has no EtcdMember {named}. {}", survivors())),
-        Some(member) if !member.joined() => {
-            Err(format!("spec.fromMember.name: {named} has never served. {}", survivors()))
-        }
+    match members().find(|member| member.name() == named) {
+        None => Err(format!("spec.fromMember.name: the cluster has no member {named}. {}", survivors())),
         Some(member) if member.live_claim().is_none() => {
             Err(format!("spec.fromMember.name: {named} has no volume. {}", survivors()))
         }
@@ -91,58 +83,61 @@ pub(super) fn find<'a>(seen: &'a Observed, restore: &EtcdRestore, from: &FromMem
     }
 }
 
-/// Returns why the return does not begin now.
-fn blocked(seen: &Observed, from: &FromMember, member: &Member) -> Option<(Reason, String)> {
-    let spec = &seen.cluster.spec;
-    let waits = |message: &str| Some((Reason::Returning, message.to_owned()));
-    if spec.replicas == 0 {
-        return waits("spec.replicas of the EtcdCluster is 0: a parked cluster returns after spec.replicas is raised");
-    }
-    if seen.etcd.known().is_some() || silent::locked_out(seen).is_some() {
-        // `returns.rs` ends the object, so that it does not wait for the next short silence.
-        return waits("a linearizable read of the EtcdCluster succeeds, so it has a quorum");
-    }
-    // I1: the operator's own way to etcd may be interrupted. kubelet probes with a linearizable read too.
-    if let Some(ready) = seen.members.iter().find(|m| m.live_pod().is_some_and(pods::ready)) {
-        return Some((
-            Reason::Returning,
-            format!(
-                "kubelet finds {} ready, so the EtcdCluster has a quorum, and only the operator does not reach etcd: check the \
-                 NetworkPolicies",
-                ready.name()
-            ),
-        ));
-    }
-    if !from.accept_loss {
-        return at_risk(seen, member).map(|message| (Reason::InvalidSpec, message));
-    }
-    None
+/// Whether a quorum is known to be there: etcd answers, or kubelet finds a member ready, which is a linearizable read too (I1).
+fn has_quorum(seen: &Observed) -> bool {
+    let ready = |m: &Member| m.live_pod().is_some_and(pods::ready);
+    seen.etcd.known().is_some() || silent::locked_out(seen).is_some() || seen.members.iter().any(ready)
 }
 
-/// Returns the sentence about the members that may have acknowledged writes that the survivor lacks.
+/// Returns why the return does not begin now.
+fn blocked(seen: &Observed, from: &FromMember, member: &Member, now: Timestamp) -> Option<(Reason, String)> {
+    if has_quorum(seen) {
+        let message = "the EtcdCluster has a quorum: a linearizable read succeeds, or kubelet finds a member ready";
+        return Some((Reason::Returning, message.to_owned()));
+    }
+    let Seen::Unknown(why) = &seen.etcd else { return None };
+    // Members that start, or that the operator cannot ask, are not lost.
+    if let Next::Wait(waiting, _) = silent::wait(seen, why, now)
+        && waiting.reason != Reason::QuorumLost
+    {
+        let message = format!("the quorum is not known to be lost: {}", waiting.message);
+        return Some((Reason::Returning, message));
+    }
+    let (wanted, runs) = (&seen.cluster.spec.version, &member.object.spec.process.version);
+    let minor = |version: &str| Version::parse(version).map(|version| version.minor);
+    if minor(wanted) != minor(runs) {
+        let message = format!(
+            "spec.version of the EtcdCluster is {wanted}, and {} runs {runs}: its log is applied by its own minor. Set \
+             spec.version to {runs}, and upgrade after the return",
+            member.name()
+        );
+        return Some((Reason::InvalidSpec, message));
+    }
+    at_risk(seen, member).filter(|_| !from.accept_loss).map(|message| (Reason::InvalidSpec, message))
+}
+
+/// Returns the sentence about the members that may have acknowledged writes that the survivor lacks: an applied index tells how much a
+/// log has at least.
 fn at_risk(seen: &Observed, survivor: &Member) -> Option<String> {
     let status = seen.cluster.status.as_ref();
     let recorded = |name: &str| status?.members.iter().find(|it| it.name == name)?.data_end.clone();
-    let end = |member: &Member| {
-        let answer = seen.known_answer(member.name()).map(|answer| (answer.term, answer.applied_index));
-        answer.or_else(|| recorded(member.name()).map(|end| (end.term, end.index)))
+    let describe = |member: &Member| match recorded(member.name()) {
+        Some(DataEnd { term, index, .. }) => format!("{} (term {term}, applied {index})", member.name()),
+        None => format!("{} (unknown)", member.name()),
     };
-    let own = end(survivor);
     let others = seen.members.iter().filter(|m| m.name() != survivor.name() && m.joined() && !m.removed());
-    let risky: Vec<String> = others
-        .filter(|other| own.is_none() || end(other) > own || end(other).is_none())
-        .map(|other| match end(other) {
-            Some((term, index)) => format!("{} (term {term}, index {index})", other.name()),
-            None => format!("{} (unknown)", other.name()),
-        })
-        .collect();
-    let own = own.map_or_else(|| "unknown".to_owned(), |(term, index)| format!("term {term}, index {index}"));
-    (!risky.is_empty()).then(|| {
+    let mut others: Vec<String> = others.map(describe).collect();
+    let listed = status.map_or(0, |status| usize::try_from(status.voters).unwrap_or(0));
+    let absent = listed.saturating_sub(others.len() + 1);
+    if absent > 0 {
+        others.push(format!("{absent} voters without an EtcdMember"));
+    }
+    (!others.is_empty()).then(|| {
         format!(
-            "spec.fromMember.acceptLoss is not set, and {} may have acknowledged writes that {} ({own}) lacks. Wait for these \
-             members, or create another EtcdRestore with acceptLoss: true (runbook QuorumLost)",
-            risky.join(", "),
-            survivor.name(),
+            "spec.fromMember.acceptLoss is not set, and {} may have acknowledged writes that {} lacks. Wait for them; or \
+             delete this EtcdRestore, and create another one with acceptLoss: true (runbook QuorumLost)",
+            others.join(", "),
+            describe(survivor)
         )
     })
 }
@@ -168,8 +163,8 @@ fn restoring(seen: &Observed, restore_uid: &str, member: &Member) -> Option<Rest
 
 /// Whether a return that is under way may still end Pods (I2): no quorum answers, and the survivor's volume is there.
 pub(super) fn still_lost(seen: &Observed, returning: &Returning) -> Result<(), &'static str> {
-    if matches!(seen.etcd, Seen::Known(_)) {
-        return Err("a linearizable read succeeds again: the cluster has a quorum");
+    if has_quorum(seen) {
+        return Err("the cluster has a quorum again");
     }
     let named = returning.survivor();
     let claim = seen.members.iter().chain(&seen.others).find(|m| Some(m.name()) == named).and_then(Member::live_claim);
@@ -190,6 +185,15 @@ pub(super) fn check_report(
         return Err(format!(
             "the volume of {named} holds the data of member {} of etcd cluster {}, and not its own",
             report.member_id, report.cluster_id
+        ));
+    }
+    let recorded = member.and_then(|member| member.object.spec.aside.as_ref()?.index);
+    if recorded.is_some_and(|index| report.last_index < index) {
+        return Err(format!(
+            "the volume of {named} is an older copy: its log ends at raft index {}, and the member had applied {} before its \
+             Pod ended",
+            report.last_index,
+            recorded.unwrap_or_default()
         ));
     }
     Ok(SurvivorLog { last_index: report.last_index, last_term: report.last_term, beyond_commit: report.beyond_commit })
