@@ -1,5 +1,7 @@
 //! Objects of a cluster: the fields that matter.
 
+use std::path::Path;
+
 use holdfast_api::EtcdMember;
 use holdfast_api::agent::{Agent, PodMetadata};
 use holdfast_api::cluster::{CompactionMode, ExtraEnv, Image, LogLevel, Options, Placement};
@@ -8,7 +10,7 @@ use holdfast_api::pod_security::PodSecurity;
 use holdfast_api::restore::{RestorePoint, Restoring};
 use holdfast_api::store::{Location, PvcLocation, S3Location};
 use holdfast_api::transport::Transport;
-use holdfast_contract::Request;
+use holdfast_contract::{Request, StoreFlags};
 use k8s_openapi::api::core::v1::{Affinity, Container, Pod, PodSpec, ResourceRequirements, Toleration};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
@@ -17,7 +19,7 @@ use super::pod::{Start, pod};
 use super::store::{Use, open};
 use super::*;
 
-use crate::fixtures::{etcd_cluster, flags, flags_in, joined_member, restoring, settings, stored};
+use crate::fixtures::{etcd_cluster, flags, flags_in, joined_member, pod_of, restoring, settings, stored};
 use crate::{Proxies, Settings, pods, valid};
 
 fn newcomer(version: &str) -> EtcdMember {
@@ -281,6 +283,23 @@ fn a_backup_volume_is_read_only_for_a_restore() {
     assert_eq!(opened.mounts[0].sub_path, None);
     assert_eq!(opened.volumes[0].persistent_volume_claim.as_ref().unwrap().read_only, Some(true));
     assert_eq!(open(&pvc, Use::Save).mounts[0].read_only, None);
+}
+
+#[test]
+fn the_volume_of_a_survivor_is_mounted_read_only_and_no_store_is_named() {
+    let survivor = Restoring { survivor: Some("a-m2".to_owned()), ..restoring("a-m2") };
+    let mut member = member::seed(&etcd_cluster(1), "a-m7", Some(survivor));
+    stored(&mut member.metadata, "u-a-m7");
+    let made = pod_of(&member);
+    let [_, restore, _] = containers(&made)[..] else { panic!() };
+    let Some(Request::Restore(asked)) = request::read(restore) else { panic!() };
+    assert_eq!(asked.from_volume.as_deref(), Some(Path::new("/backup")));
+    assert_eq!((asked.store, asked.key.as_str()), (StoreFlags::default(), ""));
+    assert_eq!(asked.etcd.as_deref(), Some(Path::new("/usr/local/bin/etcd")));
+    let mounted = restore.volume_mounts.iter().flatten().find(|it| it.name == "backup").unwrap();
+    assert_eq!(mounted.read_only, Some(true));
+    let volume = spec(&made).volumes.iter().flatten().find(|it| it.name == "backup").unwrap();
+    assert_eq!(volume.persistent_volume_claim.as_ref().unwrap().read_only, None, "it gets the fsGroup");
 }
 
 #[test]
