@@ -167,8 +167,9 @@ impl Recovery {
     /// Returns the plan as text. The YAML at its end is an object to apply; all before it are comments.
     pub fn render(&self, screen: Screen) -> String {
         let Voters { all, with_volume, needed } = self.voters;
+        let has = if with_volume == 1 { "has" } else { "have" };
         let intro = format!(
-            "EtcdCluster {}: no linearizable read succeeds. {needed} of {all} voters are needed, and {with_volume} have a volume.",
+            "EtcdCluster {}: no linearizable read succeeds. {needed} of {all} voters are needed, and {with_volume} of them {has} a volume.",
             self.cluster
         );
         let mut table = Table::new(&[("CHOICE", 20), ("REVISION", 0), ("TERM/APPLIED", 0), ("UNTIL", 0)]);

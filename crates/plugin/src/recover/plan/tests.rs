@@ -90,7 +90,7 @@ fn without_the_volumes_of_a_majority_nobody_is_waited_for() {
     let recovery = Recovery::plan(&cluster(&ends), &members, &[failed()], (&snapshots, &[]), now());
     assert_eq!(ways(&recovery), [(Way::Member, "a-1"), (Way::Snapshot, "newest")]);
     let text = recovery.render(SCREEN);
-    for said in ["2 of 3 voters are needed, and 1 have a volume", "30m ago", "3/90"] {
+    for said in ["2 of 3 voters are needed, and 1 of them has", "30m ago", "3/90"] {
         assert!(text.contains(said), "{said}: {text}");
     }
     let object: Value = serde_saphyr::from_str(&text).unwrap();
