@@ -501,7 +501,7 @@ pub struct MemberSummary {
     pub data_end: Option<DataEnd>,
 }
 
-/// How far a member's data goes. Of two members the one with the higher term, then the higher index, has more.
+/// How far a member has applied its log. The log itself may go further: `holdfast agent survey` reads its end on the volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DataEnd {

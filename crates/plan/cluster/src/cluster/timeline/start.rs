@@ -1,7 +1,7 @@
 //! The start of the next timeline, until clients reach its first member.
 //!
-//! Decides when the timeline begins, when the return is complete, and when it has failed. `bootstrap.rs` and `promote.rs` take the steps. After the first
-//! member has joined nothing turns back by itself.
+//! Decides when the timeline begins, when the return is complete, and when it has failed. `bootstrap.rs` and `promote.rs` take the steps.
+//! After the first member has joined nothing turns back by itself.
 
 use holdfast_api::cluster::Latches;
 use holdfast_api::timeline::{ReturnPhase, Returning};

@@ -1,8 +1,8 @@
 //! A return to the data of one member, after a majority of the members is lost for good.
 //!
 //! Decides when such a return begins: a person named the member and accepts what the others had, `silent.rs` says that the quorum is
-//! lost, and kubelet finds no member ready. `set_aside.rs` ends all Pods first, because only then
-//! the volume can be read; `prepare.rs` makes the data of the next timeline from it. The survivor's claim is read and never written.
+//! lost, and kubelet finds no member ready. `set_aside.rs` ends all Pods first, because only then the volume can be read; `prepare.rs`
+//! makes the data of the next timeline from it. The survivor's claim is read and never written.
 
 use holdfast_api::cluster::{DataEnd, Latches};
 use holdfast_api::condition::Reason;
