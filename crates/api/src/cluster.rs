@@ -3,6 +3,7 @@
 //! Decides fields, defaults and what CEL refuses. What is wrong but invisible to CEL becomes a condition (`plan::valid`).
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use holdfast_contract::Level;
 use k8s_openapi::api::core::v1::{
@@ -511,6 +512,12 @@ pub struct DataEnd {
     pub index: u64,
     /// Revision of the key space.
     pub revision: i64,
+}
+
+impl fmt::Display for DataEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "term {}, applied {}", self.term, self.index)
+    }
 }
 
 /// Facts that the operator writes with optimistic concurrency, before the step that depends on them.

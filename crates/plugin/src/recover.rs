@@ -50,7 +50,7 @@ pub async fn run(verb: RecoverVerb) -> anyhow::Result<u8> {
     }
     print(&match flags.output.encoded(&recovery)? {
         Some(text) => text,
-        None => recovery.render(flags.output.screen()),
+        None => recovery.render(flags.output.screen())?,
     })?;
     Ok(DONE)
 }

@@ -155,7 +155,7 @@ fn text(plan: &Plan, object: &Value, screen: Screen) -> anyhow::Result<String> {
 }
 
 /// Returns the object as a person would write it: without empty fields of the metadata.
-fn yaml(kind: &str, metadata: &ObjectMeta, spec: &impl Serialize) -> anyhow::Result<Value> {
+pub(crate) fn yaml(kind: &str, metadata: &ObjectMeta, spec: &impl Serialize) -> anyhow::Result<Value> {
     let mut object = json!({"apiVersion": "holdfast.dev/v1alpha1", "kind": kind, "metadata": metadata});
     object["spec"] = serde_json::to_value(spec)?;
     Ok(object)

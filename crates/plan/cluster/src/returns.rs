@@ -118,17 +118,7 @@ fn report(seen: &Observed, returning: Option<&Returning>, status: &EtcdRestoreSt
         );
         return waits(Reason::InvalidSpec, message);
     }
-    // A person decides during each loss: an object that stays would act in the next short silence.
-    if spec.from_member.is_some() && cluster.etcd.known().is_some() {
-        let message = format!(
-            "a linearizable read of the EtcdCluster {named} succeeds, so it has a quorum, and nothing was changed. To return to a \
-             snapshot create another EtcdRestore with spec.from"
-        );
-        return Report { phase: ReturnPhase::Failed, reason: Reason::ReturnFailed, message };
-    }
-    if spec.from_member.is_some() && cluster.cluster.spec.replicas == 0 {
-        let message =
-            format!("spec.replicas of the EtcdCluster {named} is 0, and nothing was changed: raise spec.replicas");
+    if let Some(message) = spec.from_member.as_ref().and_then(|_| no_loss(cluster)) {
         return Report { phase: ReturnPhase::Failed, reason: Reason::ReturnFailed, message };
     }
     if let Some(other) = cluster.latches().returning {
@@ -155,6 +145,20 @@ fn report(seen: &Observed, returning: Option<&Returning>, status: &EtcdRestoreSt
         }
         None => waits(Reason::Returning, format!("the EtcdCluster {named} begins with the return")),
     }
+}
+
+/// Returns why there is no loss to go on from. A person decides during each loss: an EtcdRestore that stays would act in the next short
+/// silence.
+fn no_loss(cluster: &cluster::Observed) -> Option<String> {
+    let named = meta::name(&cluster.cluster.metadata);
+    if cluster.etcd.known().is_some() {
+        return Some(format!(
+            "a linearizable read of the EtcdCluster {named} succeeds, so it has a quorum, and nothing was changed. To return to a \
+             snapshot create another EtcdRestore with spec.from"
+        ));
+    }
+    (cluster.cluster.spec.replicas == 0)
+        .then(|| format!("spec.replicas of the EtcdCluster {named} is 0, and nothing was changed: raise spec.replicas"))
 }
 
 /// The message of a return that is complete.

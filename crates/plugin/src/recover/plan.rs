@@ -4,13 +4,17 @@
 //! its log may have, so that no member is called the best of several.
 
 use holdfast_api::cluster::{DataEnd, MemberSummary};
+use holdfast_api::name::LocalRef;
 use holdfast_api::snapshot::{EtcdSnapshot, Phase};
-use holdfast_api::timeline::FIRST;
-use holdfast_api::{EtcdCluster, EtcdMember, EtcdRestore, EtcdSnapshotSchedule, role};
+use holdfast_api::timeline::FromMember;
+use holdfast_api::{EtcdCluster, EtcdMember, EtcdRestore, EtcdRestoreSpec, EtcdSnapshotSchedule, role};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
+use kube::api::ObjectMeta;
 use serde::Serialize;
 
+use crate::restore::in_place::{find_open, name_of, timeline};
+use crate::restore::yaml;
 use crate::screen::{Screen, Table, Tone, cell, wrap};
 use crate::status::timeline::is_present;
 use crate::time::{clock, date, grouped, parse, relative};
@@ -104,7 +108,7 @@ impl Known<'_> {
 
     fn describe(&self) -> String {
         match self.end() {
-            Some(end) => format!("{} (term {}, applied {})", self.name, end.term, end.index),
+            Some(end) => format!("{} ({end})", self.name),
             None => format!("{} (unknown)", self.name),
         }
     }
@@ -120,7 +124,7 @@ impl Recovery {
         at: Timestamp,
     ) -> Self {
         let status = cluster.status.clone().unwrap_or_default();
-        let present = status.timeline.unwrap_or(FIRST);
+        let present = timeline(cluster);
         let stands = |member: &&EtcdMember| member.spec.joined.is_some() && member.spec.removed.is_none();
         let own = members.iter().filter(|member| is_present(member, present)).filter(stands);
         let known: Vec<Known<'_>> = own
@@ -132,7 +136,7 @@ impl Recovery {
             .collect();
         let votes = |it: &&Known<'_>| it.summary.is_none_or(|s| s.role.as_deref() != Some(role::LEARNER));
         let voters: Vec<&Known<'_>> = known.iter().filter(votes).collect();
-        // A voter whose EtcdMember is gone votes all the same.
+        // etcd counts a voter whose EtcdMember is gone.
         let all = voters.len().max(usize::try_from(status.voters).unwrap_or(0));
         let absent = all - voters.len();
         let with_volume = voters.iter().filter(|it| it.has_claim).count();
@@ -159,13 +163,13 @@ impl Recovery {
             choices,
             timeline: present + 1,
             restore: best.as_ref().map(|_| free_name(&cluster.name_any(), present + 1, restores)),
-            pending: pending(&cluster.name_any(), present + 1, restores),
+            pending: find_open(restores, &cluster.name_any(), present + 1).map(EtcdRestore::name_any),
             survivor: best,
         }
     }
 
     /// Returns the plan as text. The YAML at its end is an object to apply; all before it are comments.
-    pub fn render(&self, screen: Screen) -> String {
+    pub fn render(&self, screen: Screen) -> anyhow::Result<String> {
         let Voters { all, with_volume, needed } = self.voters;
         let has = if with_volume == 1 { "has" } else { "have" };
         let intro = format!(
@@ -195,7 +199,7 @@ impl Recovery {
         lines.push(String::new());
         lines.extend(wrap(&self.next(), screen.width - 2));
         let comment = |line: &String| format!("# {line}").trim_end().to_owned() + "\n";
-        lines.iter().map(comment).collect::<String>() + &self.object()
+        Ok(lines.iter().map(comment).collect::<String>() + &self.object()?)
     }
 
     /// Returns the sentence about the object to apply.
@@ -216,35 +220,28 @@ impl Recovery {
     }
 
     /// Returns the `EtcdRestore` from the only survivor.
-    fn object(&self) -> String {
+    fn object(&self) -> anyhow::Result<String> {
         let (Some(survivor), Some(name), None) = (&self.survivor, &self.restore, &self.pending) else {
-            return String::new();
+            return Ok(String::new());
         };
-        let namespace = self.namespace.as_ref().map(|it| format!(", namespace: {it}")).unwrap_or_default();
-        format!(
-            "apiVersion: holdfast.dev/v1alpha1\nkind: EtcdRestore\nmetadata: {{name: {name}{namespace}}}\nspec:\n  clusterRef: {{name: \
-             {}}}\n  timeline: {}\n  fromMember: {{name: {survivor}, acceptLoss: true}}\n",
-            self.cluster, self.timeline
-        )
+        let (name, namespace) = (Some(name.clone()), self.namespace.clone());
+        let metadata = ObjectMeta { name, namespace, ..ObjectMeta::default() };
+        let spec = EtcdRestoreSpec {
+            cluster_ref: LocalRef { name: self.cluster.clone() },
+            timeline: self.timeline,
+            from_member: Some(FromMember { name: survivor.clone(), accept_loss: true }),
+            ..EtcdRestoreSpec::default()
+        };
+        Ok(holdfast_manifests::yaml(&[yaml("EtcdRestore", &metadata, &spec)?])?)
     }
-}
-
-/// Returns the EtcdRestores of the next timeline of a cluster.
-fn due<'a>(cluster: &'a str, timeline: u32, restores: &'a [EtcdRestore]) -> impl Iterator<Item = &'a EtcdRestore> {
-    restores.iter().filter(move |it| it.spec.cluster_ref.name == cluster && it.spec.timeline == timeline)
 }
 
 /// Returns a name that no EtcdRestore has: an ended one keeps its name.
 fn free_name(cluster: &str, timeline: u32, restores: &[EtcdRestore]) -> String {
-    let first = format!("{cluster}-timeline-{timeline}");
+    let first = name_of(cluster, timeline);
     let names = std::iter::once(first.clone()).chain((2..100).map(|number| format!("{first}-{number}")));
     let taken = |name: &String| restores.iter().any(|it| it.name_any() == *name);
     names.into_iter().find(|name| !taken(name)).unwrap_or(first)
-}
-
-fn pending(cluster: &str, timeline: u32, restores: &[EtcdRestore]) -> Option<String> {
-    let open = |it: &&EtcdRestore| it.status.as_ref().is_none_or(|status| !status.phase.is_final());
-    due(cluster, timeline, restores).find(open).map(EtcdRestore::name_any)
 }
 
 impl Choice {

@@ -107,8 +107,19 @@ fn of_cluster<'a>(restores: &'a [EtcdRestore], cluster: &str) -> Vec<&'a EtcdRes
     restores.iter().filter(|restore| restore.spec.cluster_ref.name == cluster).collect()
 }
 
+/// Returns the name of the EtcdRestore that makes this timeline of a cluster.
+pub(crate) fn name_of(cluster: &str, timeline: u32) -> String {
+    format!("{cluster}-timeline-{timeline}")
+}
+
+/// Finds an EtcdRestore that makes this timeline of a cluster, and has not ended.
+pub(crate) fn find_open<'a>(restores: &'a [EtcdRestore], cluster: &str, timeline: u32) -> Option<&'a EtcdRestore> {
+    let due = of_cluster(restores, cluster).into_iter().filter(|it| it.spec.timeline == timeline);
+    due.into_iter().find(|it| !phase(it).is_final())
+}
+
 /// Returns the present timeline of a cluster.
-fn timeline(cluster: &EtcdCluster) -> u32 {
+pub(crate) fn timeline(cluster: &EtcdCluster) -> u32 {
     cluster.status.as_ref().and_then(|status| status.timeline).unwrap_or(FIRST)
 }
 
@@ -131,10 +142,7 @@ fn find_other(cluster: &EtcdCluster, restores: &[EtcdRestore]) -> Option<String>
         (latched.name.clone(), latched.phase(), since)
     });
     let next = timeline(cluster) + 1;
-    let comes_first = || {
-        let mut waits = of_cluster(restores, &named).into_iter().filter(|it| it.spec.timeline == next);
-        waits.find(|it| !phase(it).is_final()).map(|it| (it.name_any(), phase(it), String::new()))
-    };
+    let comes_first = || find_open(restores, &named, next).map(|it| (it.name_any(), phase(it), String::new()));
     let (name, phase, since) = under_way.or_else(comes_first)?;
     Some(format!(
         "EtcdCluster {named} has EtcdRestore {name} under way: {phase:?}{since}. Wait for its end: {}",
@@ -157,7 +165,7 @@ fn wanted(
         ));
     }
     let next = timeline(cluster) + 1;
-    let name = format!("{named}-timeline-{next}");
+    let name = name_of(&named, next);
     if let Some(other) = restores.iter().find(|restore| restore.name_any() == name) {
         let ready = other.status.as_ref().and_then(|status| condition::find(&status.conditions, Type::Ready));
         let why = ready.map(|ready| format!(" ({})", ready.message)).unwrap_or_default();

@@ -67,7 +67,8 @@ pub struct Start<'a> {
 /// Returns the Pod.
 pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &Start<'_>, settings: &Settings) -> Pod {
     let restore = start.restore.map(|(restoring, store)| {
-        let opened = open(store, Use::Restore).with_identities(&restoring.identity_secret_refs);
+        let used = if restoring.survivor.is_some() { Use::Survivor } else { Use::Restore };
+        let opened = open(store, used).with_identities(&restoring.identity_secret_refs);
         (restoring, opened, proxies(store, &settings.proxies))
     });
     let etcd_image =
@@ -86,10 +87,6 @@ pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &
     if let Some((restoring, opened, proxies)) = &restore {
         init.push(restore_container(member, server, start, (restoring, opened, proxies), in_etcds_image.clone()));
         volumes.extend(opened.volumes.iter().cloned());
-        // A volume that is read-only as a whole gets no fsGroup. The mount of a survivor's volume is read-only in any case.
-        for volume in volumes.iter_mut().filter(|_| restoring.survivor.is_some()) {
-            volume.persistent_volume_claim.iter_mut().for_each(|claim| claim.read_only = None);
-        }
     }
     Pod {
         metadata: metadata(member, start, agent, settings),

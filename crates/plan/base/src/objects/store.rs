@@ -68,6 +68,8 @@ pub enum Use {
     /// The agent reads a snapshot for a cluster without data. The Secrets are optional: the agent reports a missing Secret at
     /// once, and a member that reboots years later does not wait for a deleted Secret.
     Restore,
+    /// The agent reads the volume of a member whose cluster has lost its quorum.
+    Survivor,
     /// The agent reads a snapshot, and writes a proof beside it. The Secrets are optional, as for a restore.
     Prove,
 }
@@ -196,7 +198,8 @@ fn volume(pvc: &PvcLocation, used: Use) -> Opened {
             name: "backup".to_owned(),
             persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
                 claim_name: pvc.claim_name.clone(),
-                read_only: read_only.then_some(true),
+                // kubelet gives a volume that is read-only as a whole no fsGroup, and a member's files need it.
+                read_only: (read_only && used != Use::Survivor).then_some(true),
             }),
             ..Volume::default()
         }],

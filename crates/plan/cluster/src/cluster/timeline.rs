@@ -111,10 +111,7 @@ fn recover(seen: &Observed, now: Timestamp) -> Option<Next> {
     let restore = seen.returns.as_ref().filter(|restore| restore.metadata.uid.as_ref() == Some(&aside.restore_uid));
     let open = restore.filter(|restore| !record::has_ended(restore));
     // Without a quorum the Pods end before the data is restored.
-    let lost = open.and_then(|restore| {
-        Some((restore, restore.spec.from_member.as_ref().and_then(|_| survivor::find(seen, restore).ok())?))
-    });
-    if let Some(record) = lost.and_then(|(restore, member)| survivor::record(seen, restore, member, now)) {
+    if let Some(record) = open.and_then(|restore| survivor::first_record(seen, restore, now)) {
         return Some(record::latch(Latches { returning: Some(record), ..seen.latches() }));
     }
     let goes_on = open.is_some() && prepared.is_some();

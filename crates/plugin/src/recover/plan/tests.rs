@@ -74,8 +74,8 @@ fn of_several_survivors_none_is_called_the_best() {
     assert!(best.loses.contains("a-1 (term 3, applied 90) and a-3 (unknown)"), "{}", best.loses);
     assert!(other.loses.contains("a-2 (term 3, applied 91) and a-3 (unknown)"), "{}", other.loses);
     // The log of a-1 may go further than that of a-2.
-    assert_eq!((&recovery.survivor, recovery.object().as_str()), (&None, ""));
-    assert!(recovery.render(SCREEN).contains("holdfast agent survey"), "{}", recovery.render(SCREEN));
+    assert_eq!((&recovery.survivor, recovery.object().unwrap().as_str()), (&None, ""));
+    assert!(recovery.render(SCREEN).unwrap().contains("holdfast agent survey"), "{}", recovery.render(SCREEN).unwrap());
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn without_the_volumes_of_a_majority_nobody_is_waited_for() {
     ];
     let recovery = Recovery::plan(&cluster(&ends), &members, &[failed()], (&snapshots, &[]), now());
     assert_eq!(ways(&recovery), [(Way::Member, "a-1"), (Way::Snapshot, "newest")]);
-    let text = recovery.render(SCREEN);
+    let text = recovery.render(SCREEN).unwrap();
     for said in ["2 of 3 voters are needed, and 1 of them has", "30m ago", "3/90"] {
         assert!(text.contains(said), "{said}: {text}");
     }
@@ -107,7 +107,7 @@ fn a_member_that_is_set_aside_or_removed_is_no_survivor() {
     let mut removed = member("a-9", true);
     removed.spec.removed = Some(holdfast_api::member::Removed::default());
     let recovery = Recovery::plan(&cluster(&[]), &[aside, removed], &[], (&[], &[]), now());
-    assert_eq!((recovery.survivor.as_deref(), recovery.object().as_str()), (None, ""));
+    assert_eq!((recovery.survivor.as_deref(), recovery.object().unwrap().as_str()), (None, ""));
     assert!(recovery.choices.is_empty(), "{recovery:?}");
 }
 
@@ -120,6 +120,6 @@ fn voters_without_a_member_count_and_a_pending_return_comes_first() {
     let recovery = Recovery::plan(&of, &[member("a-1", true)], &[open], (&[], &[]), now());
     assert_eq!(recovery.voters, Voters { all: 3, with_volume: 1, needed: 2 });
     assert!(recovery.choices[0].loses.contains("2 voters without an EtcdMember"), "{recovery:?}");
-    let text = recovery.render(SCREEN);
+    let text = recovery.render(SCREEN).unwrap();
     assert!(text.contains("EtcdRestore a-timeline-2 comes first") && !text.contains("kind: EtcdRestore"), "{text}");
 }

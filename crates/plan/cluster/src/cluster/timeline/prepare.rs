@@ -202,11 +202,8 @@ fn survived(
     is_sound: bool,
     now: Timestamp,
 ) -> Next {
-    let log = match &report.survivor {
-        Some(report) => survivor::check_report(seen, returning, report),
-        None => Err("the restore has reported no survivor".to_owned()),
-    };
-    let log = match log {
+    let found = report.survivor.as_deref().ok_or_else(|| "the restore has reported no survivor".to_owned());
+    let log = match found.and_then(|found| survivor::check_report(seen, returning, found)) {
         Ok(log) => log,
         Err(why) => return fail(seen, returning, &why, now),
     };

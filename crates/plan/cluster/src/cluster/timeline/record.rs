@@ -46,9 +46,11 @@ const OUTAGE_SECONDS: u32 = 600;
 
 /// Whether a phase without a member for clients has lasted too long, and the return is to turn back.
 pub(super) fn is_late(returning: &Returning, now: Timestamp) -> Option<u32> {
-    // Without a quorum no member serves in any case.
-    let most = if returning.survivor().is_some() { u32::MAX } else { OUTAGE_SECONDS };
-    let seconds = returning.deadline_seconds.min(most);
+    let seconds = match returning.survivor() {
+        // Without a quorum no member serves in any case.
+        Some(_) => returning.deadline_seconds,
+        None => returning.deadline_seconds.min(OUTAGE_SECONDS),
+    };
     (is_over(returning, seconds, now) && !returning.stays).then_some(seconds)
 }
 
@@ -75,9 +77,9 @@ pub(super) fn wait(message: String) -> Next {
 /// Returns the words of a phase, for the conditions of the cluster and of the `EtcdRestore`.
 pub fn waits_for(returning: &Returning) -> String {
     let name = &returning.name;
+    let why = returning.failure.as_deref().unwrap_or("the return was given up");
     match returning.phase() {
-        ReturnPhase::Pending | ReturnPhase::Preparing if returning.survivor().is_some() => {
-            let survivor = returning.survivor().unwrap_or_default();
+        ReturnPhase::Pending | ReturnPhase::Preparing if let Some(survivor) = returning.survivor() => {
             format!("EtcdRestore {name}: a Pod restores the data of {survivor} onto a new claim")
         }
         ReturnPhase::Pending | ReturnPhase::Preparing => {
@@ -89,16 +91,13 @@ pub fn waits_for(returning: &Returning) -> String {
         ReturnPhase::SettingAside => format!("EtcdRestore {name}: the Pods of the present members end"),
         ReturnPhase::Starting => format!("EtcdRestore {name}: the first member starts on the restored data"),
         ReturnPhase::TurningBack => {
-            let why = returning.failure.as_deref().unwrap_or("the return was given up");
             format!("EtcdRestore {name} has failed, and the earlier members start again: {why}")
         }
         ReturnPhase::Complete | ReturnPhase::Skipped => format!("EtcdRestore {name} has ended"),
         ReturnPhase::Failed if returning.survivor().is_some() => {
-            let why = returning.failure.as_deref().unwrap_or("the return was given up");
             format!("EtcdRestore {name} has failed, and the members stand as before it: {why}")
         }
         ReturnPhase::Failed => {
-            let why = returning.failure.as_deref().unwrap_or("the return was given up");
             format!("EtcdRestore {name} has failed, and the cluster serves its earlier timeline: {why}")
         }
     }

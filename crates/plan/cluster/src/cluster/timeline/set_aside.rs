@@ -39,12 +39,12 @@ pub(super) fn next(seen: &Observed, returning: &Returning, now: Timestamp) -> Ne
             return record::write(seen, Returning { earlier_revision: Some(present), ..returning.clone() });
         }
     }
-    let data = match () {
-        () if survives => survivor::still_lost(seen, returning),
-        () if none_aside && !is_there(seen, returning) => {
-            Err("the restored data is gone: its EtcdMember or its claim was deleted")
-        }
-        () => Ok(()),
+    let data = if survives {
+        survivor::still_lost(seen, returning)
+    } else if none_aside && !is_there(seen, returning) {
+        Err("the restored data is gone: its EtcdMember or its claim was deleted")
+    } else {
+        Ok(())
     };
     if let Err(why) = data {
         return fail(seen, returning, why, now);

@@ -4,7 +4,7 @@
 //! lost, and kubelet finds no member ready. `set_aside.rs` ends all Pods first, because only then the volume can be read; `prepare.rs`
 //! makes the data of the next timeline from it. The survivor's claim is read and never written.
 
-use holdfast_api::cluster::{DataEnd, Latches};
+use holdfast_api::cluster::Latches;
 use holdfast_api::condition::Reason;
 use holdfast_api::restore::Restoring;
 use holdfast_api::store::{Location, PvcLocation, StoredSnapshot};
@@ -27,22 +27,22 @@ pub(super) fn asked(seen: &Observed) -> Option<(&EtcdRestore, &FromMember)> {
 /// Returns the first step of the return; `None`: none is asked for, or it has to wait.
 pub(super) fn begin(seen: &Observed, now: Timestamp) -> Option<Next> {
     let (restore, _) = asked(seen).filter(|_| hindrance(seen, now).is_none())?;
-    let member = find(seen, restore).ok()?;
-    Some(record::latch(Latches { returning: Some(record(seen, restore, member, now)?), ..seen.latches() }))
+    Some(record::latch(Latches { returning: Some(first_record(seen, restore, now)?), ..seen.latches() }))
 }
 
 /// Returns why the return whose turn it is does not begin.
 pub(super) fn hindrance(seen: &Observed, now: Timestamp) -> Option<Waiting> {
     let (restore, from) = asked(seen)?;
     let waits = |(reason, message)| Waiting { reason, message };
-    match find(seen, restore) {
+    match find(seen, restore, from) {
         Ok(member) => blocked(seen, from, member, now).map(waits),
         Err(message) => Some(waits((Reason::InvalidSpec, message))),
     }
 }
 
-/// Returns the record of the return, in its first phase.
-pub(super) fn record(seen: &Observed, restore: &EtcdRestore, member: &Member, now: Timestamp) -> Option<Returning> {
+/// Returns the record of the return, in its first phase; `None`: the EtcdRestore names no member with a volume.
+pub(super) fn first_record(seen: &Observed, restore: &EtcdRestore, now: Timestamp) -> Option<Returning> {
+    let member = find(seen, restore, restore.spec.from_member.as_ref()?).ok()?;
     let uid = meta::uid(&restore.metadata);
     Some(Returning {
         name: meta::name(&restore.metadata).to_owned(),
@@ -60,8 +60,8 @@ pub(super) fn record(seen: &Observed, restore: &EtcdRestore, member: &Member, no
 }
 
 /// Finds the named member, with its volume; an error is a sentence about the field.
-pub(super) fn find<'a>(seen: &'a Observed, restore: &EtcdRestore) -> Result<&'a Member, String> {
-    let named = restore.spec.from_member.as_ref().map(|from| from.name.as_str()).unwrap_or_default();
+fn find<'a>(seen: &'a Observed, restore: &EtcdRestore, from: &FromMember) -> Result<&'a Member, String> {
+    let named = &from.name;
     let uid = meta::uid(&restore.metadata);
     // The data of an earlier timeline, or of a member that etcd has removed, is no survivor's.
     let own = |m: &&Member| m.object.spec.aside.as_ref().is_some_and(|aside| aside.restore_uid == uid);
@@ -74,7 +74,7 @@ pub(super) fn find<'a>(seen: &'a Observed, restore: &EtcdRestore) -> Result<&'a 
             format!("Delete this EtcdRestore, and create another one that names one of {}", names.join(", "))
         }
     };
-    match members().find(|member| member.name() == named) {
+    match members().find(|member| member.name() == *named) {
         None => Err(format!("spec.fromMember.name: the cluster has no member {named}. {}", survivors())),
         Some(member) if member.live_claim().is_none() => {
             Err(format!("spec.fromMember.name: {named} has no volume. {}", survivors()))
@@ -122,7 +122,7 @@ fn at_risk(seen: &Observed, survivor: &Member) -> Option<String> {
     let status = seen.cluster.status.as_ref();
     let recorded = |name: &str| status?.members.iter().find(|it| it.name == name)?.data_end.clone();
     let describe = |member: &Member| match recorded(member.name()) {
-        Some(DataEnd { term, index, .. }) => format!("{} (term {term}, applied {index})", member.name()),
+        Some(end) => format!("{} ({end})", member.name()),
         None => format!("{} (unknown)", member.name()),
     };
     let others = seen.members.iter().filter(|m| m.name() != survivor.name() && m.joined() && !m.removed());
@@ -166,9 +166,12 @@ pub(super) fn still_lost(seen: &Observed, returning: &Returning) -> Result<(), &
     if has_quorum(seen) {
         return Err("the cluster has a quorum again");
     }
-    let named = returning.survivor();
-    let claim = seen.members.iter().chain(&seen.others).find(|m| Some(m.name()) == named).and_then(Member::live_claim);
-    claim.map(drop).ok_or("the survivor's claim is gone")
+    survivor_of(seen, returning).and_then(Member::live_claim).map(drop).ok_or("the survivor's claim is gone")
+}
+
+/// Returns the member whose data a return goes on from.
+fn survivor_of<'a>(seen: &'a Observed, returning: &Returning) -> Option<&'a Member> {
+    seen.members.iter().chain(&seen.others).find(|member| Some(member.name()) == returning.survivor())
 }
 
 /// Compares the volume's own record with the member that it was to be of; an error is the cause of a failure.
@@ -178,7 +181,7 @@ pub(super) fn check_report(
     report: &SurvivorReport,
 ) -> Result<SurvivorLog, String> {
     let named = returning.survivor().unwrap_or_default();
-    let member = seen.members.iter().chain(&seen.others).find(|m| m.name() == named);
+    let member = survivor_of(seen, returning);
     let joined = member.and_then(|member| member.object.spec.joined.as_ref());
     let is_own = joined.is_some_and(|it| it.cluster_id == report.cluster_id && it.member_id == report.member_id);
     if !is_own {
@@ -188,12 +191,11 @@ pub(super) fn check_report(
         ));
     }
     let recorded = member.and_then(|member| member.object.spec.aside.as_ref()?.index);
-    if recorded.is_some_and(|index| report.last_index < index) {
+    if let Some(applied) = recorded.filter(|applied| report.last_index < *applied) {
         return Err(format!(
-            "the volume of {named} is an older copy: its log ends at raft index {}, and the member had applied {} before its \
-             Pod ended",
-            report.last_index,
-            recorded.unwrap_or_default()
+            "the volume of {named} is an older copy: its log ends at raft index {}, and the member had applied {applied} before \
+             its Pod ended",
+            report.last_index
         ));
     }
     Ok(SurvivorLog { last_index: report.last_index, last_term: report.last_term, beyond_commit: report.beyond_commit })
